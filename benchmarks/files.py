@@ -12,7 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from podsrl.lib.machine import hardware_line, processor_facts, processor_family
+from benchmarks.processor import processor_family
+from podsrl.lib.machine import hardware_line, processor_facts
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

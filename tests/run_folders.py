@@ -50,6 +50,10 @@ def step_line(step: int, **changes: Any) -> dict[str, Any]:
         "reward_std/all": 0.4,
         "reward_std/kept": 0.7,
         "accuracy/all": 0.2 * step,
+        "rollouts/all": 8,
+        "rollouts/truncated": 2,
+        "rollouts/invalid": 2,
+        "groups/all": 2,
         "groups/zero_signal": 1,
         "groups/invalid": 0,
         "length/all": 10.0,
@@ -145,16 +149,22 @@ def write_comparison(
         for seed in (3, 4):
             shifted = [(step, seconds, accuracy + (seed - 3) * 0.05) for step, seconds, accuracy in evaluations]
             write_run(folder / "runs" / f"{number}-{seed}", evaluations=shifted)
+    speedup = {
+        slow: {"point": 1.0, "low": 1.0, "high": 1.0, "share_unreached": 0.0},
+        fast: {"point": 2.0, "low": 1.5, "high": 2.5, "share_unreached": 0.125},
+    }
     result = {
+        "metric": "accuracy",
         "arms": {arm: {"seeds": [3, 4], "runs": [f"runs/{i}-3", f"runs/{i}-4"]} for i, arm in enumerate(curves)},
         "baseline": slow,
         "fraction": 0.99,
         "grid_seconds": {arm: [0, 10, 20] for arm in curves},
         "mean_accuracy": {},
-        "speedup": {
-            slow: {"point": 1.0, "low": 1.0, "high": 1.0, "share_unreached": 0.0},
-            fast: {"point": 2.0, "low": 1.5, "high": 2.5, "share_unreached": 0.125},
-        },
+        "speedup": speedup,
+        "speedup_over": {slow: speedup},
+        "seconds_to": {"0.8": {slow: 20.0, fast: 10.0}, "0.9": {slow: None, fast: 20.0}},
+        "costs": {},
+        "signal": {slow: {}, fast: {}},
         "hardware": hardware,
     }
     (folder / "compare.json").write_text(json.dumps(result))

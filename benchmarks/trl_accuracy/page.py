@@ -11,8 +11,9 @@ from benchmarks import command
 from benchmarks.figures.markdown import table
 from benchmarks.paired import Run, over_text, sooner, times_text, times_to
 from podsrl.report.figures import theme
+from podsrl.report.figures.svg import save_svg
 
-PICTURE = command.ROOT / "docs" / "images" / "trl-accuracy.png"
+PICTURE = command.ROOT / "docs" / "images" / "trl-accuracy.svg"
 TARGETS = (0.5, 0.8, 0.9)
 Json = dict[str, Any]
 
@@ -49,7 +50,7 @@ def markdown(result: Json) -> str:
 
 def publish(result: Json) -> None:
     """Draw the picture."""
-    theme.save_png(draw(result), PICTURE)
+    save_svg(draw(result), PICTURE)
 
 
 def draw(result: Json) -> Figure:

@@ -8,7 +8,7 @@ from benchmarks import command
 from benchmarks.figures.markdown import table as markdown_table
 from benchmarks.paired import over_text
 
-PICTURE = command.ROOT / "docs" / "images" / "when-pods-helps.png"
+PICTURE = command.ROOT / "docs" / "images" / "when-pods-helps.svg"
 TARGET = "0.9"
 """Accuracy of the tables' and the picture's ratios."""
 NOT_MEASURED = "not measured"
@@ -56,9 +56,9 @@ def page(result: Json) -> str:
 def publish(result: Json) -> None:
     """Draw the picture."""
     from benchmarks.when_pods_helps.picture import draw
-    from podsrl.report.figures.theme import save_png
+    from podsrl.report.figures.svg import save_svg
 
-    save_png(draw(result), PICTURE)
+    save_svg(draw(result), PICTURE)
 
 
 def _sizes(arm: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Draw docs/images/selection.png: which of 16 rollouts each rule keeps, for three kinds of reward.
+"""Draw docs/images/selection.svg: which of 16 rollouts each rule keeps, for three kinds of reward.
 
 Run: python docs/images/selection.py        (always draws the same picture)
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from podsrl.report.figures.svg import save_svg
+from podsrl.report.figures.theme import GRID, INK, PAPER, SERIES, new_figure
 from podsrl.select import RULES
 
 NUM_KEPT = 4
@@ -41,25 +39,24 @@ REWARDS = {  # ascending, so that a rollout's place on the x axis is its rank
         0.97,
     ],
 }
-KEPT, DROPPED, MEAN, TEXT = "#0072B2", "#9A9A9A", "#D55E00", "#333333"  # the colour-blind tell them apart
+KEPT, DROPPED, MEAN = SERIES[0], "#9a9a9a", SERIES[1]  # the colour-blind tell them apart
 
 
 def main() -> None:
-    plt.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "text.color": TEXT, "axes.labelcolor": TEXT})
-    figure, panels = plt.subplots(len(REWARDS), len(SHOWN), figsize=(12, 7.2), sharex=True, sharey="row")
+    figure = new_figure(12, 7.2)
+    panels = figure.subplots(len(REWARDS), len(SHOWN), sharex=True, sharey="row")
     for row, (kind, rewards) in zip(panels, REWARDS.items(), strict=True):
-        row[0].set_ylabel(f"{kind}\n\nreward")
+        row[0].set_ylabel(f"{kind}\n\nreward", color=INK)
         for panel, rule in zip(row, SHOWN, strict=True):
             kept = RULES[rule](torch.tensor(rewards), NUM_KEPT, generator=torch.Generator().manual_seed(4)).tolist()
             _draw(panel, rewards, kept)
     for panel, rule in zip(panels[0], SHOWN, strict=True):
-        panel.annotate(rule, (0.5, 1.2), xycoords="axes fraction", ha="center", fontsize=12, fontweight="bold")
+        panel.annotate(rule, (0.5, 1.2), xycoords="axes fraction", ha="center", fontsize=12, color=INK, weight="bold")
     for panel in panels[-1]:
-        panel.set_xlabel("rank of the reward")
+        panel.set_xlabel("rank of the reward", color=INK)
     _legend(figure, panels[0, 0])
     figure.align_ylabels()
-    figure.tight_layout(rect=(0, 0.045, 1, 1), h_pad=1.6, w_pad=1.4)
-    figure.savefig(Path(__file__).with_suffix(".png"), dpi=110, metadata={"Software": None})
+    save_svg(figure, Path(__file__).with_suffix(".svg"))
 
 
 def _draw(panel: Axes, rewards: list[float], kept: list[int]) -> None:
@@ -73,19 +70,20 @@ def _draw(panel: Axes, rewards: list[float], kept: list[int]) -> None:
         [i + 1 for i in others],
         [rewards[i] for i in others],
         s=38,
-        facecolors="white",
+        facecolors=PAPER,
         edgecolors=DROPPED,
         linewidths=1.4,
         zorder=3,
         label="dropped",
     )
     panel.scatter([i + 1 for i in kept], chosen, s=72, color=KEPT, zorder=4, label="kept (4 of 16)")
-    panel.set_title(f"variance of the kept {variance:.3f}", fontsize=10, pad=6)
+    panel.set_title(f"variance of the kept {variance:.3f}", fontsize=10, color=INK, pad=6)
     panel.margins(y=0.14)
+    panel.set_facecolor("none")
     panel.set_xticks([1, 4, 8, 12, 16])
     panel.set_yticks([0, 0.5, 1])
-    panel.tick_params(length=0, labelcolor=TEXT)
-    panel.grid(axis="y", color="#EEEEEE")
+    panel.tick_params(length=0, labelcolor=INK)
+    panel.grid(axis="y", color=GRID)
     panel.set_axisbelow(True)
     for side in panel.spines.values():
         side.set_visible(False)
@@ -97,10 +95,11 @@ def _legend(figure: Figure, panel: Axes) -> None:
     figure.legend(
         [handles[i] for i in order],
         [labels[i] for i in order],
-        loc="lower center",
+        loc="outside lower center",
         ncols=3,
         frameon=False,
         fontsize=10,
+        labelcolor=INK,
     )
 
 

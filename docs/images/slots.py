@@ -1,4 +1,4 @@
-"""Draw docs/images/slots.png: which rollout stands in which slot, step by step, under eight schedules.
+"""Draw docs/images/slots.svg: which rollout stands in which slot, step by step, under eight schedules.
 
 Run from the root: python -m docs.images.slots        (always draws the same picture)
 """
@@ -11,7 +11,7 @@ from slots_figure import slots_figure
 
 from benchmarks.infinite_sampling.lengths import gsm8k_set
 from benchmarks.infinite_sampling.schedules import Schedule, simulate_group
-from podsrl.report.figures.theme import save_png
+from podsrl.report.figures.svg import save_svg
 
 SHOWN = {
     "full group": Schedule("full"),
@@ -30,7 +30,7 @@ def main() -> None:
     group = lengths.groups[0]
     spans = {name: simulate_group(lengths, group, schedule).spans for name, schedule in SHOWN.items()}
     title = "32 rollouts with the lengths of GSM8K solutions, on 8 slots (full group: 32; dynamic: half its memory)"
-    print(save_png(slots_figure(spans, [row.length for row in group], title=title), Path(__file__).with_suffix(".png")))
+    print(save_svg(slots_figure(spans, [row.length for row in group], title=title), Path(__file__).with_suffix(".svg")))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from podsrl.errors import UsageError
 from podsrl.report.figures import theme
 
 _COLUMNS = 2
-_COLORS = LinearSegmentedColormap.from_list("lengths", colormaps["YlGnBu"](np.linspace(0.2, 0.95, 64)))
-"""Without its lightest end, which is hard to tell from paper."""
+_COLORS = LinearSegmentedColormap.from_list("lengths", colormaps["YlGnBu"](np.linspace(0.2, 0.85, 64)))
+"""Without its ends, which are hard to tell from light and from dark paper."""
 
 
 class Stay(Protocol):

@@ -69,7 +69,7 @@ def short(value: object, length: int = 120) -> str:
         "'ab…ij'"
     """
     try:
-        return _cut(repr(value), length)
+        return cut(repr(value), length)
     except Exception:  # a number of thousands of digits; a list in a list …; an object of a user's own
         return f"<{type(value).__name__}>"
 
@@ -93,11 +93,16 @@ def one_line(message: str, length: int = 1000) -> str:
         >>> one_line("too   long: " + 400 * "x" + " lower it", 20)
         'too long: … lower it'
     """
-    return _cut(" ".join(_cut(word, 300) for word in printable(message).split()), length)
+    return cut(" ".join(cut(word, 300) for word in printable(message).split()), length)
 
 
-def _cut(text: str, length: int) -> str:
-    """At most so many characters: of a longer text, both ends."""
+def cut(text: str, length: int = 240) -> str:
+    """At most so many characters: of a longer text, both ends.
+
+    Example:
+        >>> cut("a-very-long-name-of-a-run", 11)
+        'a-ver…a-run'
+    """
     if len(text) <= length:
         return text
     end = (length - 1) // 2

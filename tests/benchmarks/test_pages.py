@@ -48,7 +48,7 @@ def test_every_part_is_on_a_page() -> None:
 
 @each(("name", "page"), [("trl-accuracy", trl_accuracy), ("when-pods-helps", when_pods_helps)])
 def test_a_saved_result_can_be_drawn(name: str, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "PICTURE", tmp_path / f"{name}.png")
+    monkeypatch.setattr(page, "PICTURE", tmp_path / f"{name}.svg")
     for result in read_all(name).values():
         page.publish(result)
         assert page.PICTURE.stat().st_size > 10_000

@@ -122,13 +122,17 @@ def test_a_picture_is_drawn_where_the_terminal_has_room_for_it(
     assert isinstance(TrainDisplay(load_config("pods"), is_plain, tmp_path / "run")._shown, kind)
 
 
-def test_the_picture_follows_the_runs_folder_below_what_is_said(tmp_path: Path) -> None:
-    """It is entered before there is a folder, and its last look is at the end."""
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_the_picture_follows_the_runs_folder_below_what_is_said(tmp_path: Path, is_resumed: bool) -> None:
+    """It is entered before there is a folder, or, of a run that is resumed, with one; its last look is at the end."""
+    if is_resumed:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "config.toml").write_text("[stop]\nsteps = 40\n")
     console = Console(file=Screen(), force_terminal=True, width=80, height=LEAST_HEIGHT)
     with Picture(tmp_path / "run", console) as picture:
         picture.update(0, None, "loading")
         picture.say("step 0: held-out accuracy 2.7%")
-        (tmp_path / "run").mkdir()
+        (tmp_path / "run").mkdir(exist_ok=True)
         (tmp_path / "run" / "config.toml").write_text("[stop]\nsteps = 40\n")
         (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(record(7)) + "\n")
     drawn = console.file.getvalue()  # type: ignore[attr-defined]  # a Screen

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.text import Text
 
@@ -20,7 +19,6 @@ import children
 import run_folders
 from podsrl.cli import watch as command
 from podsrl.report.follow import FollowedRun
-from podsrl.report.terminal.curve import curve
 from podsrl.report.terminal.picture import picture
 from podsrl.report.terminal.standing import as_json, plain_line, standing
 from podsrl.run.saving.folder import RunFolder
@@ -98,7 +96,16 @@ def test_numbers_that_cannot_be_are_drawn_all_the_same(tmp_path: Path, name: str
 
 def test_the_picture_says_how_far_how_fast_what_was_kept_and_why(tmp_path: Path) -> None:
     text = words(picture([followed(write_run(tmp_path / "run"))], 100, None))
-    for part in ("50%", "1 s per step", "8 rollouts/s", "20 s left", "held out 60%", "generate 50%", "trained 50%"):
+    for part in (
+        "50%",
+        "1 s per step",
+        "8 rollouts/s",
+        "20 s left",
+        "held out",
+        "60.0%",
+        "generate 50%",
+        "trained 50%",
+    ):
         assert part in text
     for part in (
         "2 of 4 kept by max_variance, 1 right",
@@ -131,32 +138,9 @@ def test_a_run_that_was_killed_says_so_with_the_way_to_go_on(tmp_path: Path) -> 
 
 
 def test_what_another_version_wrote_is_named(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", **{"reward/median": 1.0})
-    assert "unknown here are the metric reward/median" in words(picture([followed(folder)], 200, None))
-
-
-def test_a_curve_goes_from_corner_to_corner_without_gaps() -> None:
-    x = np.arange(50.0)
-    rows = [row.plain for row in curve([(x, x, "")], 10, 4, (0.0, 49.0))]
-    dots = {
-        (4 * r + dr, 2 * c + dc)
-        for r, row in enumerate(rows)
-        for c, cell in enumerate(row)
-        for dr, dc, bit in (
-            *((0, 0, 1), (1, 0, 2), (2, 0, 4), (3, 0, 64)),
-            *((0, 1, 8), (1, 1, 16), (2, 1, 32), (3, 1, 128)),
-        )
-        if cell != " " and (ord(cell) - 0x2800) & bit
-    }
-    assert {(15, 0), (0, 19)} <= dots
-    assert {column for _, column in dots} == set(range(20))
-    assert {row for row, _ in dots} == set(range(16))
-
-
-def test_a_curve_leaves_out_what_is_not_finite_and_may_have_nothing_to_draw() -> None:
-    nan = np.array([np.nan, 1.0])
-    assert curve([(nan, nan, "")], 3, 2, (0.0, 1.0))[0].plain.strip() != ""
-    assert [row.plain for row in curve([(nan, nan * np.nan, "")], 3, 2, (0.0, 1.0))] == ["   ", "   "]
+    folder = write_run(tmp_path / "run")
+    (folder / "config.toml").write_text(f"warp = 9\n{CONFIG}")
+    assert "unknown here is the option warp" in words(picture([followed(folder)], 200, None))
 
 
 def test_once_prints_a_picture_and_json_the_same_numbers(pods: Pods, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from podsrl.report.facts import key_facts
 from podsrl.report.read import Run, read_run
 from podsrl.run import health
-from run_folders import group_line, rollout_entry, step_line, write_run
+from run_folders import step_line, write_run
 
 
 @pytest.fixture
@@ -17,49 +17,16 @@ def run(tmp_path: Path) -> Run:
     return read_run(write_run(tmp_path / "run"))
 
 
-def test_shares_come_from_the_recorded_rollouts_where_nothing_was_counted(run: Run) -> None:
-    # One of the four recorded rollouts is invalid and cut.
-    assert health.truncated_share(run) == 0.25
-    assert health.invalid_share(run) == 0.25
-
-
-def test_counts_of_all_rollouts_go_before_the_recorded_ones(tmp_path: Path) -> None:
-    counts = {"rollouts/truncated": 4, "rollouts/invalid": 0}
-    steps = [step_line(1, **counts), step_line(2, **(counts | {"rollouts/truncated": 2}))]
-    run = read_run(write_run(tmp_path / "run", steps=steps))
-    # 2 prompts of 4 rollouts a step: (4 + 2) of 16.
-    assert health.truncated_share(run) == 0.375
-    assert health.invalid_share(run) == 0.0
-
-
-def test_counts_of_a_step_go_before_the_config(tmp_path: Path) -> None:
-    of_first = {"rollouts/all": 6, "rollouts/truncated": 3, "rollouts/invalid": 0}
+def test_shares_are_of_all_rollouts_and_groups_of_the_steps(tmp_path: Path) -> None:
+    of_first = {"rollouts/all": 6, "rollouts/truncated": 3, "rollouts/invalid": 0, "groups/all": 1}
+    of_other = {"rollouts/all": 8, "rollouts/truncated": 2, "rollouts/invalid": 1, "groups/zero_signal": 0}
     steps = [
-        step_line(1, **of_first, **{"groups/all": 1, "groups/zero_signal": 1}),
-        step_line(2, **{"rollouts/truncated": 2, "rollouts/invalid": 1, "groups/zero_signal": 0}),  # an older line
+        step_line(1, **of_first),
+        step_line(2, **of_other),
+        step_line(3, **{"rollouts/all": None, "groups/all": None}),
     ]
-    run = read_run(write_run(tmp_path / "run", steps=steps))
-    assert health.truncated_share(run) == 5 / (6 + 8)
-    assert health.invalid_share(run) == 1 / (6 + 8)
-    assert health.zero_signal_share(run) == 1 / (1 + 2)
-
-
-def test_pruned_rollouts_raise_no_alarm(tmp_path: Path) -> None:
-    pruned = {"finish_reason": "pruned", "drop_reason": "pruned"}
-    rollouts = [rollout_entry(0, 1.0), *(rollout_entry(i, None, **pruned) for i in (1, 2, 3))]
-    run = read_run(write_run(tmp_path / "run", groups=[group_line(1, rollouts=rollouts)]))
-    assert health.invalid_share(run) == 0.0
-    assert health.truncated_share(run) == 0.0
-
-
-def test_groups_without_signal_are_counted_out_of_all_groups(run: Run) -> None:
-    assert health.zero_signal_share(run) == 0.5
-
-
-def test_chunks_are_groups_of_their_own(tmp_path: Path) -> None:
-    config = "[rollouts]\nnum_prompts = 2\n[select]\nnum_chunks = 4\n"
-    steps = [step_line(1, **{"groups/zero_signal": 6})]
-    assert health.zero_signal_share(read_run(write_run(tmp_path / "run", steps=steps, config=config))) == 6 / 8
+    checks = health.check_run(read_run(write_run(tmp_path / "run", steps=steps)))
+    assert [check.value for check in checks[:3]] == [5 / (6 + 8), 1 / (1 + 2), 1 / (6 + 8)]
 
 
 def test_the_logprob_gap_is_a_mean_of_sizes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from podsrl.report.html import render_report
 from podsrl.report.read import read_run
-from podsrl.report.terminal.parts import draw_group
+from podsrl.report.terminal.picture import newest_group
 from run_folders import group_line, write_run
 
 EVIL = "<b>hint</b>\x1b[31m"
@@ -32,7 +32,7 @@ def test_the_page_names_the_other_way_of_a_rollout_that_has_one(tmp_path: Path) 
 def test_the_terminal_names_it_too(tmp_path: Path) -> None:
     def drawn(number: int, origin: str | None) -> str:
         [group] = read_run(write_run(tmp_path / str(number), groups=groups_of(origin))).groups
-        return "\n".join(line.plain for line in draw_group(group, "max_variance", 120))
+        return "\n".join(line.plain for line in newest_group(group, "max_variance", 120))
 
     assert "asked" not in drawn(0, None)
     assert drawn(1, "examples").count(", asked: examples") == 1

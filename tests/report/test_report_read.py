@@ -184,19 +184,6 @@ def test_an_end_without_bound_is_null_in_the_file_and_infinite_when_read(tmp_pat
     assert found.to_json() == data["speedup"]["pods"]
 
 
-def test_an_older_comparison_is_measured_again_from_its_runs(tmp_path: Path) -> None:
-    """One list of times for all arms tells an older file, whose intervals were too narrow for two seeds."""
-    file = write_comparison(tmp_path / "cmp") / "compare.json"
-    data = json.loads(file.read_text()) | {"grid_seconds": [10, 20]}
-    file.write_text(json.dumps(data))
-    found = read_comparison(tmp_path / "cmp")
-    assert {arm: grid.tolist() for arm, grid in found.grid_seconds.items()} == {"grpo": [10, 20], "pods": [10, 20]}
-    # Both seeds give 20 s over 10 s; only the gaps, 10 s each, are uncertain: 12.706 × √(0.5² + 1²) / √12 = 4.101.
-    assert found.speedups["pods"].point == 2.0 and found.speedups["pods"].share_unreached == 0
-    assert found.speedups["pods"].high == pytest.approx(2 * math.exp(4.101), rel=1e-3)
-    assert (found.speedups["grpo"].low, found.speedups["grpo"].high) == (1.0, 1.0)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

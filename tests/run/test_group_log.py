@@ -136,12 +136,6 @@ def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> N
     assert of_no_token.mean_advantage == 0.0
 
 
-def test_a_postponed_rollout_counts_as_pruned() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
-    assert [rollout.is_pruned for rollout in record.rollouts] == [False, False, False, True]
-    assert replace(record.rollouts[0], finish_reason="postponed").is_pruned
-
-
 def test_a_group_whose_advantages_are_all_zero_has_no_signal() -> None:
     # of two chunks, each with equal rewards
     assert parse_group(line_of([0.0, 0.0, 1.0, 1.0], [0.0] * 4)).is_zero_signal

@@ -12,7 +12,7 @@ from rich.table import Table
 from podsrl.cli.console import errors, output, say
 from podsrl.cli.progress import bar
 from podsrl.config.load import load_config
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, cut
 
 if TYPE_CHECKING:
     from podsrl.tools.attack.forms import Form
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NUM_QUESTIONS = 14
 NUM_SHOWN, NUM_FAMILIES = 2, 3
 """Examples of a family that are printed with --all; without it one of each of so many families."""
-_START, _END = 60, 40
+_SHOWN = 100
 """Characters of a text that are printed."""
 
 
@@ -118,7 +118,7 @@ def _print(result: AttackResult, is_all: bool) -> None:
         worst = decisive.slow[0]
         say(
             f"{len(decisive.slow):,} texts took it over 1 s; the slowest {worst.seconds:.1f} s "
-            f"({worst.family}: {_shown(worst.text)})"
+            f"({worst.family}: {cut(worst.text, _SHOWN)!r})"
         )
     if not is_all and decisive.num_tried:
         say("all families, and more examples of those that pay: --all")
@@ -150,11 +150,6 @@ def _examples(verb: str, findings: Sequence[Finding], is_all: bool) -> Iterator[
         count = shown[one.family] = shown.get(one.family, 0) + 1
         if count <= NUM_SHOWN if is_all else count == 1 and len(shown) <= NUM_FAMILIES:
             what = f"{one.value:.3g}" if one.value is not None else str(one.reason)
-            yield f"{verb}: {one.family}, answer {one.answer!r}: {_shown(one.text)} -> {what}"
+            yield f"{verb}: {one.family}, answer {one.answer!r}: {cut(one.text, _SHOWN)!r} -> {what}"
             if count == 1:
                 yield f"    must not, because {one.why}"
-
-
-def _shown(text: str) -> str:
-    short = text if len(text) <= _START + _END else f"{text[:_START]} … {text[-_END:]}"
-    return repr(short)

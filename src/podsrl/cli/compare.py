@@ -14,7 +14,7 @@ import typer
 from podsrl.cli.compare_result import QUESTION
 from podsrl.cli.compare_result import shown as shown_result
 from podsrl.cli.console import counted, errors, new_folder, output, say, split_words
-from podsrl.cli.progress import accuracy_text, evaluation_text, held_out_text, shown, waiting
+from podsrl.cli.progress import evaluation_text, shown, waiting
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig
@@ -213,7 +213,7 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
         for member in members[: len(config.arms)]:
             prepare(member.config).close()  # every arm, before minutes go into the first
     comparison.open_folder(config, folder)
-    with _Display(members) as tick:
+    with _Display(members, folder) as tick:
         is_complete = comparison.run_all(members, config.jobs, tick, num_processes)
     if not is_complete:
         errors.print(
@@ -228,16 +228,14 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
 
 
 class _Display:
-    """A bar for all runs and one for each run; plain lines without a terminal. Only new lines of the logs are read."""
+    """The picture of all runs, or a bar; plain lines without a terminal. Only new lines of the logs are read."""
 
-    def __init__(self, members: Sequence[Any]) -> None:
+    def __init__(self, members: Sequence[Any], folder: Path) -> None:
         self._members = members
         self._tails = {member: LogTail(member.path / "metrics.jsonl") for member in members}
         self._seconds = dict.fromkeys(members, 0.0)
-        self._training: dict[Any, float | None] = {}
-        self._held_out = dict.fromkeys(members, "")
         self._total = sum(float(member.config.stop.seconds) for member in members)
-        self._shown = shown("all runs")
+        self._shown = shown("all runs", folder=folder)
 
     def __enter__(self) -> Callable[[], None]:
         self._shown.__enter__()
@@ -247,23 +245,12 @@ class _Display:
         self._shown.__exit__(*error)
 
     def _tick(self) -> None:
-        for member in self._members:
-            if lines := self._tails[member].new_lines():
-                self._take(member, lines)
+        for member, tail in self._tails.items():
+            for line in tail.new_lines():
+                seconds = line.get("seconds/train_elapsed", self._seconds[member])  # a note has none
+                self._seconds[member] = min(float(member.config.stop.seconds), seconds)
+                if "eval/accuracy" in line:
+                    self._shown.say(f"{member.path.name}: {evaluation_text(line)}")
         num_done = sum(member.is_finished for member in self._members)
         text = f"{num_done} of {len(self._members)} runs done"
         self._shown.update(sum(self._seconds.values()), self._total, text)
-
-    def _take(self, member: Any, lines: Sequence[Json]) -> None:
-        limit = float(member.config.stop.seconds)
-        self._seconds[member] = min(limit, float(lines[-1]["seconds/train_elapsed"]))
-        for line in lines:
-            if "eval/accuracy" in line:
-                self._held_out[member] = held_out_text(line)
-                self._shown.say(f"{member.path.name}: {evaluation_text(line)}")
-            elif "seconds/total" in line:
-                self._training[member] = line["accuracy/all"]
-        text = self._held_out[member]
-        if member in self._training:
-            text = accuracy_text(self._training[member], text)
-        self._shown.update(self._seconds[member], limit, text, row=member.path.name)

@@ -21,8 +21,7 @@ Json = dict[str, Any]
 def shown(result: Json, advice: str = "") -> Group:
     """Two tables of what `compare.json` holds, the quickest arm's gain over each other one, and the hardware.
 
-    Where there is no gain to tell, the last sentence says so, followed by the advice. Results saved before a comparison
-    asked whether its arms have learned can be shown, too.
+    Where there is no gain to tell, the last sentence says so, followed by the advice.
     """
     from podsrl.compare.interval import SpeedupInterval, over_each_text, quickest
 
@@ -31,10 +30,10 @@ def shown(result: Json, advice: str = "") -> Group:
     over = {
         base: {arm: SpeedupInterval.from_json(entry) for arm, entry in entries.items()}
         for base, entries in result["speedup_over"].items()
-        if result.get("learned", {}).get(base, True)
+        if result["learned"][base]
     }
-    reasons = [f"{arm} has not learned: {why}." for arm, why in result.get("why_not_learned", {}).items()]
-    if result.get("not_learned"):
+    reasons = [f"{arm} has not learned: {why}." for arm, why in result["why_not_learned"].items()]
+    if result["not_learned"]:
         lines = [f"Measured on {result['hardware']}.", *reasons, f"{result['not_learned']}{advice}"]
     else:
         arm = quickest(over[result["baseline"]], result["baseline"])
@@ -65,7 +64,7 @@ def _speedups(result: Json, title: str) -> Table:
             f"{sum(steps) / len(steps):.0f}",
             f"{result['mean_accuracy'][arm][-1]:.1%}",
             f"{sum(result['stage_seconds'][arm].values()):.2f}",
-            "–" if result.get("not_learned") else SpeedupInterval.from_json(result["speedup"][arm]).full_text,
+            "–" if result["not_learned"] else SpeedupInterval.from_json(result["speedup"][arm]).full_text,
         )
     return table
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podsrl.cli.config_page import options_page
-from podsrl.cli.console import MAX_WIDTH, output, print_paragraph, say, split_words
+from podsrl.cli.console import output, print_paragraph, split_words
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, meant_by
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of, commented_toml, search, toml_value
@@ -35,7 +33,6 @@ def show_config(
     ] = False,
     of: Annotated[str, typer.Option(help="Whose options: train, compare or pretrain.")] = "train",
     json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/options.md.")] = False,
 ) -> None:
     """List the options of a config: what each takes, its default, its meaning.
 
@@ -54,12 +51,10 @@ def show_config(
         raise UsageError(f"--of {of}: wanted train, compare or pretrain.{nearest(of, SCHEMAS)}")
     if overrides and not resolved:
         raise UsageError(f"{overrides[0]}: values are set with --resolved; `pods config KEY` describes an option")
-    if sum([resolved, markdown, search is not None]) > 1 or (word and (markdown or search is not None)):
-        raise UsageError("pods config wants one of: a word, --search WORDS, --resolved [CONFIG], --markdown")
+    if search is not None and (resolved or word):
+        raise UsageError("pods config wants one of: a word, --search WORDS, --resolved [CONFIG]")
     model = SCHEMAS[of]
-    if markdown:
-        typer.echo(options_page(), nl=False)
-    elif resolved:
+    if resolved:
         _show_resolved(word, overrides, model if of != "train" else None, json)
     elif search is not None:
         _show_found(find(model, search), search, json)
@@ -149,7 +144,7 @@ def _show_option(option: OptionEntry, as_json: bool) -> None:
     print_paragraph(option.meaning, indent="    ")
     output.print()
     for title, text in facts.items():
-        _print_fact(title, text)
+        print_paragraph(text, indent=" " * 18, start=f"    {title:14}")
 
 
 def _in_shell(value: Any) -> str:
@@ -158,14 +153,6 @@ def _in_shell(value: Any) -> str:
 
 def _in_file(value: Any) -> str:
     return "…" if value is None else toml_value(value)
-
-
-def _print_fact(title: str, text: str) -> None:
-    start, width = f"    {title:14}", min(output.width, MAX_WIDTH)
-    wrapped = textwrap.fill(
-        text, width, initial_indent=start, subsequent_indent=" " * 18, break_long_words=False, break_on_hyphens=False
-    )
-    say(wrapped)
 
 
 def _show_resolved(name: str | None, overrides: list[str], model: type[BaseModel] | None, as_json: bool) -> None:

@@ -17,8 +17,6 @@ output = Console()
 errors = Console(stderr=True)
 MAX_WIDTH = 100
 """Characters of a line of text, where the terminal is wider."""
-SHOWN_CHARACTERS = 240
-"""How much of a prompt or an answer is shown."""
 RunOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")]
 """Option of every command that starts a run."""
 
@@ -40,12 +38,6 @@ def split_words(first: str | None, rest: Sequence[str]) -> tuple[str | None, lis
     return next(iter(words), None), [text for text in given if text.startswith("--")]
 
 
-def shortened(text: str) -> str:
-    """A text of at most about `SHOWN_CHARACTERS`, from both its ends."""
-    half = SHOWN_CHARACTERS // 2
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
-
-
 def counted(number: int, noun: str) -> str:
     """A number and its noun, in the plural where there are several.
 
@@ -57,17 +49,36 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{ending}"
 
 
+def size_text(num_bytes: float) -> str:
+    """A size in the unit that suits it.
+
+    Example:
+        >>> size_text(1536), size_text(5 << 30)
+        ('1.5 KiB', '5.0 GiB')
+    """
+    size, unit = float(num_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
 def say(text: str, to: Console = output) -> None:
     """Print text as it is, without markup, colours or line breaks."""
     to.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_paragraph(text: str, indent: str = "", style: str | None = None) -> None:
-    """Print text in lines of the terminal's width, at most `MAX_WIDTH`; words are never cut."""
+def print_paragraph(text: str, indent: str = "", style: str | None = None, *, start: str | None = None) -> None:
+    """Print text in lines of the terminal's width, at most `MAX_WIDTH`; words are never cut.
+
+    Args:
+        start: what the first line begins with in place of `indent`.
+    """
     wrapped = textwrap.fill(
         text,
         min(output.width, MAX_WIDTH),
-        initial_indent=indent,
+        initial_indent=indent if start is None else start,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
 
-from podsrl.cli.console import counted, errors, output, print_paragraph, say, shortened
+from podsrl.cli.console import counted, errors, output, print_paragraph, say, size_text
 from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, cut
 from podsrl.lib.imports import load
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def show_plan(
         preview = preview_run(config, processes, inputs.num_eval)
     except UsageError:
         if not as_json:  # of what was found, although the model is out of reach
-            _say_lines(input_lines(inputs))
+            say("\n".join(input_lines(inputs)))
         raise
     advice = None if bound is None else advise_on(config, bound, processes, inputs.num_eval).to_json()
     if as_json:
@@ -82,29 +82,28 @@ def show_plan(
             print_advice(advice, [*command, *words])
         else:
             print_paragraph(_verdict(preview, inputs), style="bold")
-        print_preview(preview, inputs, is_all=is_all)
+        _print(preview, inputs, is_all)
     if (advice and not advice["fits"]) or any(trial.invalid_reason is not None for trial in inputs.trials):
         raise typer.Exit(1)
 
 
-def print_preview(preview: Preview, inputs: Inputs | None = None, *, is_all: bool = True) -> None:
+def _print(preview: Preview, inputs: Inputs, is_all: bool) -> None:
     """The plan as lines, and with `is_all` two tables; then on stderr warnings, and what was not checked."""
     from podsrl.run.before.no_effect import idle_notes
 
-    lines = [*(input_lines(inputs) if inputs else ()), *_lines(preview)]
-    _say_lines(line for line in lines if is_all or line[:9].strip() not in DETAILS)
+    lines = [*input_lines(inputs), *_lines(preview)]
+    say("\n".join(line for line in lines if is_all or line[:9].strip() not in DETAILS))
     if is_all:
         _print_memory(preview)
         _print_options(preview)
     else:
         say("memory by part, and all options that are not at their default: --all")
-    warnings = (*preview.warnings, *(inputs.warnings if inputs else ()))
-    lines = [*(f"warning: {warning}" for warning in dict.fromkeys(warnings)), *idle_notes(preview.options)]
-    if inputs is not None:
-        lines += [f"not checked: {missing.what}: {missing.why}" for missing in inputs.not_checked]
-        if count := len(inputs.not_checked):
-            cause = f"the first of these {count}" if count > 1 else "that"
-            lines.append(f"a run on this machine would end with {cause}")
+    warnings = dict.fromkeys((*preview.warnings, *inputs.warnings))
+    lines = [*(f"warning: {warning}" for warning in warnings), *idle_notes(preview.options)]
+    lines += [f"not checked: {missing.what}: {missing.why}" for missing in inputs.not_checked]
+    if count := len(inputs.not_checked):
+        cause = f"the first of these {count}" if count > 1 else "that"
+        lines.append(f"a run on this machine would end with {cause}")
     for line in lines:
         say(line, errors)
 
@@ -120,11 +119,6 @@ def _verdict(preview: Preview, inputs: Inputs) -> str:
     return f"{'Not ready: a reward failed on its trial' if is_broken else 'Ready to train'}; {needs}"
 
 
-def _say_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        say(line)
-
-
 def input_lines(inputs: Inputs) -> list[str]:
     """What was found of the questions, the rewards and the tokenizer, a line each; nothing of what was not."""
     lines = [f"data     {inputs.split}"] if inputs.split is not None else []
@@ -134,7 +128,7 @@ def input_lines(inputs: Inputs) -> list[str]:
         if prompts.has_template and not prompts.is_chat:
             kind += " (the tokenizer has a chat template, which task.chat = true uses)"
         lines.append(f"prompts  {kind}; the longest has {prompts.longest:,} tokens; {dropped:,} left out as too long")
-        lines.append(f"first    {shortened(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
+        lines.append(f"first    {cut(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
     if inputs.rewards is not None:
         lines.append(f"rewards  {_text(inputs.rewards)}; {inputs.correct!r} says what is right")
     lines += [f"trial    {_trial_text(trial)}" for trial in inputs.trials]
@@ -145,10 +139,10 @@ def input_lines(inputs: Inputs) -> list[str]:
 
 def _trial_text(trial: Trial) -> str:
     if trial.invalid_reason is not None:
-        return f"{shortened(trial.text)!r}: invalid, {trial.invalid_reason}"
+        return f"{cut(trial.text)!r}: invalid, {trial.invalid_reason}"
     right = "right" if trial.is_correct else "not right"
     parts = ", ".join(f"{name} {_text(value)}" for name, value in trial.parts.items())
-    return f"{shortened(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
+    return f"{cut(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
 
 
 def _lines(preview: Preview) -> list[str]:
@@ -185,21 +179,6 @@ def _print_options(preview: Preview) -> None:
         output.print(f"  {value}", style="cyan", markup=False, highlight=False, soft_wrap=True)
         meaning = f"no effect here: {option.no_effect}" if option.no_effect else option.meaning
         print_paragraph(meaning, indent="      ")
-
-
-def size_text(num_bytes: float) -> str:
-    """A size in the unit that suits it.
-
-    Example:
-        >>> size_text(1536), size_text(5 << 30)
-        ('1.5 KiB', '5.0 GiB')
-    """
-    size, unit = float(num_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def _text(value: object) -> str:

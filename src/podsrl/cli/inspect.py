@@ -27,6 +27,7 @@ def report(
     live: Annotated[
         bool, typer.Option("--live", help="Write the page again while runs go on; a browser loads it again by itself.")
     ] = False,
+    port: Annotated[str | None, typer.Option("--port", hidden=True)] = None,
 ) -> None:
     """Write one self-contained HTML page: curves, time by stage, token ledger, and every recorded rollout.
 
@@ -41,6 +42,10 @@ def report(
       pods report runs/mine --live
       pods report answers.jsonl
     """
+    if port is not None:
+        raise UsageError(
+            f"--port {port}: --live writes a file, which a browser loads again by itself; leave --port out"
+        )
     if live:
         _follow(runs, out or runs[0] / "report.html")
         return

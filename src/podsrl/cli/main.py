@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 import warnings
 from inspect import cleandoc
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, systems, train, watch
 from podsrl.cli.console import errors, output
@@ -30,8 +31,20 @@ DISK_ERRORS = {
 }
 """How the operating system says that a file cannot be written -> the cure."""
 
+ELSEWHERE = {"reproduce": "both arms of a setting of the paper are a comparison: pods compare paper/compare-a"}
+"""What people look for among the commands -> where it is."""
+
+
+class _Commands(TyperGroup):
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in ELSEWHERE:
+            raise UsageError(f"pods {args[0]}: {ELSEWHERE[args[0]]}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="pods",
+    cls=_Commands,
     help="Train language models with verifiable rewards, and spend the update only on the rollouts that teach.",
     epilog="Start with:  pods demo      Then:  pods train pods --select.num_kept=8      All options:  pods config",
     no_args_is_help=True,

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from podsrl.cli.console import say
-from podsrl.config.schema import RolloutConfig, RunConfig
+from podsrl.cli.console import say, size_text
+from podsrl.config.bounds import parse_bytes
+from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 MIB = 1 << 20
-_UNITS = {"": "B", "K": "KiB", "M": "MiB", "G": "GiB", "KI": "KiB", "MI": "MiB", "GI": "GiB"}
+_UNITS = {"K": "KiB", "M": "MiB", "G": "GiB", "KI": "KiB", "MI": "MiB", "GI": "GiB"}
 """Short units in capitals -> those of the schema; as in Slurm and Docker "24G" are GiB."""
 
 
@@ -37,8 +38,8 @@ def parse_memory(text: str) -> int:
         if match is None:
             raise ValueError
         written = match[1] + _UNITS.get(unit, unit.replace("IB", "iB"))
-        size = RolloutConfig.model_validate({"kv_cache_bytes": written}).kv_cache_bytes  # read as every size is
-    except (ValueError, OverflowError):
+        size = int(parse_bytes(written))
+    except ValueError:
         raise UsageError(f"--memory {text}: wanted a size with its unit, such as 24GiB, 80GB or 900MiB") from None
     if size < MIB:
         raise UsageError(f"--memory {text}: wanted at least 1MiB")
@@ -59,7 +60,7 @@ def print_advice(advice: Json, command: Sequence[str] | None) -> None:
 
     `command` starts the run as it is, and is repeated with the changes; None: only the flags are shown.
     """
-    bound, peak = _size(advice["bound_bytes"]), _size(advice["peak_bytes"])
+    bound, peak = size_text(advice["bound_bytes"]), size_text(advice["peak_bytes"])
     if advice["fits"]:
         say(f"fits into {bound}: about {peak} at the peak, what libraries take for themselves not counted")
         return
@@ -75,11 +76,11 @@ def print_advice(advice: Json, command: Sequence[str] | None) -> None:
 
 def _say_step(step: Json, before: Json, bound_bytes: int) -> None:
     old = step["old"]
-    value = _size(old) if step["key"].endswith("_bytes") and old else old
+    value = size_text(old) if step["key"].endswith("_bytes") and old else old
     was = "" if old in (None, 0, False) else f" (now {value})"
     names = {"generating": "generate_bytes", "update": "update_bytes"}
-    phases = ", ".join(f"{name} {_size(step[key])}" for name, key in names.items())
-    saved = [f"{_size(less)} {name}" for name, key in names.items() if (less := before[key] - step[key]) > 0]
+    phases = ", ".join(f"{name} {size_text(step[key])}" for name, key in names.items())
+    saved = [f"{size_text(less)} {name}" for name, key in names.items() if (less := before[key] - step[key]) > 0]
     mark = "fits" if step["peak_bytes"] <= bound_bytes else "not yet"
     say(f"  {step['flag']}{was}\n      saves {', '.join(saved)}; then {phases}: {mark}\n      costs {step['cost']}")
 
@@ -87,8 +88,8 @@ def _say_step(step: Json, before: Json, bound_bytes: int) -> None:
 def _say_floor(advice: Json, bound: str) -> None:
     largest = max(advice["parts"], key=lambda part: part["num_bytes"])
     say(
-        f"that is not enough: about {_size(advice['least_bytes'])} is the least, of which {largest['name']} takes "
-        f"{_size(largest['num_bytes'])}; {bound} wants a smaller model, or more processes that share it"
+        f"that is not enough: about {size_text(advice['least_bytes'])} is the least, of which {largest['name']} takes "
+        f"{size_text(largest['num_bytes'])}; {bound} wants a smaller model, or more processes that share it"
     )
 
 
@@ -97,7 +98,3 @@ def _command(advice: Json, command: Sequence[str] | None) -> str:
     keys = {f"--{step['key']}" for step in advice["steps"]}
     kept = [word for word in command or () if word.partition("=")[0] not in keys]
     return shlex.join([*kept, *advice["flags"]])
-
-
-def _size(num_bytes: float) -> str:
-    return f"{num_bytes / 2**30:.1f} GiB" if num_bytes >= 2**29 else f"{num_bytes / 2**20:.1f} MiB"

@@ -1,4 +1,4 @@
-"""The picture of `pods watch` in the terminal of the process that trains."""
+"""The picture of `pods watch` in the terminal of the process that trains, or compares."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ COST = 100
 
 
 class Picture:
-    """A `Display` (cli/progress.py) that draws a run from its folder, and below it what goes on now."""
+    """A `Display` (cli/progress.py) that draws a folder's runs from their logs, and below them what goes on now."""
 
     def __init__(self, folder: Path, console: Console) -> None:
-        self._folder, self._note = folder, ""
-        self._run: FollowedRun | None = None
+        self._folder, self._console, self._note = folder, console, ""
+        self._runs: dict[Path, FollowedRun] = {}
         self._lines: list[Text] = []
         self._due = 0.0
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=1, vertical_overflow="crop")
@@ -41,13 +41,13 @@ class Picture:
         self._due, self._note = 0.0, ""
         self._live.stop()
 
-    def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
+    def update(self, done: float, total: float | None, text: str = "") -> None:
         """Report what goes on; how far the run is, its own log says."""
         self._note = text
 
     def say(self, text: str) -> None:
         """Print a line above the picture."""
-        self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> Group:
         if time.monotonic() >= self._due:
@@ -58,10 +58,10 @@ class Picture:
         return Group(*self._lines, Text(self._note, "dim", no_wrap=True, overflow="ellipsis"))
 
     def _look(self) -> None:
-        from podsrl.report.follow import FollowedRun
+        from podsrl.report.follow import FollowedRun, find_runs
         from podsrl.report.terminal.picture import picture
 
-        self._run = self._run or FollowedRun(self._folder)
-        self._run.poll()
-        console = self._live.console
-        self._lines = picture([self._run], console.width, console.height - 2)
+        for path in find_runs(self._folder):
+            self._runs.setdefault(path, FollowedRun(path)).poll()
+        runs, console = [*self._runs.values()], self._console
+        self._lines = picture(runs, console.width, console.height - 2) if runs else []

@@ -10,7 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from podsrl.cli.console import errors, output, print_paragraph, say, split_words
+from podsrl.cli.console import errors, output, print_paragraph, say, size_text, split_words
 from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.cli.progress import bar
 from podsrl.config.load import load_config
@@ -212,7 +212,7 @@ def _reading(result: Json, is_all: bool) -> list[str]:
     if not is_all:
         return lines
     if best["update_bytes"] is not None:
-        sizes = f"keys and values {_bytes(best['kv_bytes'])}, update at most {_bytes(best['update_bytes'])}"
+        sizes = f"keys and values {size_text(best['kv_bytes'])}, update at most {size_text(best['update_bytes'])}"
         lines.append(f"memory: {sizes}")
     if result["largest_micro_batch_tokens"] is not None:
         largest = result["largest_micro_batch_tokens"]
@@ -238,7 +238,3 @@ def _relative(row: Json) -> tuple[str, str]:
 
 def _seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.1f} ms"
-
-
-def _bytes(value: float) -> str:
-    return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"

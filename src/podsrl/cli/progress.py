@@ -18,9 +18,10 @@ from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextCol
 from rich.table import Column
 from rich.text import Text
 
-from podsrl.cli.console import errors, shortened
+from podsrl.cli.console import errors
 from podsrl.cli.picture import LEAST_HEIGHT, Picture
 from podsrl.config.schema import RunConfig
+from podsrl.errors import cut
 from podsrl.lib.callbacks import Progress as ReportProgress
 from podsrl.lib.time_left import Clock, TimeLeft, share_done
 
@@ -35,11 +36,8 @@ BEAT_SECONDS = 0.5
 class Display(Protocol):
     """A display of progress; a context manager that shows it while entered."""
 
-    def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
-        """Report `done` out of `total` (None: not known), in any unit.
-
-        `row` is one of several things that go on at once, with a bar of its own in a terminal; None: the whole.
-        """
+    def update(self, done: float, total: float | None, text: str = "") -> None:
+        """Report `done` out of `total` (None: not known), in any unit."""
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
@@ -49,9 +47,11 @@ class Display(Protocol):
     def __exit__(self, *error: Any) -> None: ...
 
 
-def shown(name: str, *, is_plain: bool = False) -> Display:
-    """A live bar in a terminal; elsewhere, or where lines are asked for, plain lines."""
-    return Lines(name) if is_plain or not _is_live() else Live(name)
+def shown(name: str, *, folder: Path | None = None, is_plain: bool = False) -> Display:
+    """A live bar in a terminal, or the picture of a folder's runs; elsewhere, or where asked for, plain lines."""
+    if is_plain or not _is_live():
+        return Lines(name)
+    return Live(name) if folder is None or errors.height < LEAST_HEIGHT else Picture(folder, errors)
 
 
 @contextmanager
@@ -97,10 +97,8 @@ class Lines:
         self._thread.join()
         Lines._open.remove(self)
 
-    def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
-        """Report (see `Display`); rows are not shown."""
-        if row is not None:
-            return
+    def update(self, done: float, total: float | None, text: str = "") -> None:
+        """Report (see `Display`)."""
         with self._lock:
             self._text, self._share = text, done / total if total else None
             if self._share is not None:
@@ -131,7 +129,7 @@ class Lines:
 
 
 class _Bars(Progress):
-    """Bars, and below them a line of text that has the terminal's whole width."""
+    """A bar, and below it a line of text that has the terminal's whole width."""
 
     note = ""
 
@@ -142,7 +140,7 @@ class _Bars(Progress):
 
 
 class Live:
-    """A bar in a terminal that redraws itself, with rows where several things go on at once."""
+    """A bar in a terminal that redraws itself."""
 
     def __init__(self, name: str, console: Console = errors) -> None:
         self._bars = _Bars(
@@ -150,10 +148,9 @@ class Live:
             BarColumn(bar_width=16),
             TaskProgressColumn(),
             _LeftColumn("", table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=False)),
             console=console,
         )
-        self._rows: dict[str | None, Any] = {None: self._new_row(name)}
+        self._task, self._left = self._bars.add_task(name, total=None, left=(left := TimeLeft())), left
 
     def __enter__(self) -> Live:
         self._bars.start()
@@ -162,28 +159,31 @@ class Live:
     def __exit__(self, *error: Any) -> None:
         self._bars.stop()
 
-    def update(self, done: float, total: float | None, text: str = "", row: str | None = None) -> None:
-        """Report (see `Display`); the whole's text stands below the bars, a row's beside its own."""
-        if row not in self._rows:
-            self._rows[row] = self._new_row(str(row))
-        task = self._bars.tasks[self._rows[row]]
+    def update(self, done: float, total: float | None, text: str = "") -> None:
+        """Report (see `Display`); the text stands below the bar."""
         if total:
-            task.fields["left"].report(done / total)
-        if row is None:
-            self._bars.note, text = text, ""
-        self._bars.update(task.id, completed=done, total=total, text=text)
+            self._left.report(done / total)
+        self._bars.note = text
+        self._bars.update(self._task, completed=done, total=total)
 
     def say(self, text: str) -> None:
-        """Print a line above the bars."""
+        """Print a line above the bar."""
         self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def _new_row(self, name: str) -> Any:
-        return self._bars.add_task(name, total=None, text="", left=TimeLeft())
 
 
 class _LeftColumn(TextColumn):
     def render(self, task: Task) -> Text:
         return Text("" if task.finished else task.fields["left"].text)
+
+
+_WARNINGS = {
+    "rollouts/invalid": ("{} rollouts {} are invalid and not trained on", "invalid_reasons"),
+    "rollouts/reward_timeouts": (
+        "{} answers {} could not be judged within the limits and count as wrong",
+        "reward_timeout_reasons",
+    ),
+}
+"""Metric -> what it counts, and where its reasons stand."""
 
 
 class TrainDisplay:
@@ -195,12 +195,11 @@ class TrainDisplay:
 
     def __init__(self, config: RunConfig, is_plain: bool, folder: Path) -> None:
         self._steps, self._seconds = config.stop.steps, config.stop.seconds
-        has_room = not is_plain and _is_live() and errors.height >= LEAST_HEIGHT
-        self._shown: Display = Picture(folder, errors) if has_room else shown("training", is_plain=is_plain)
+        self._shown = shown("training", folder=folder, is_plain=is_plain)
         self._share = 0.0
         self._total: float | None = None  # until the first evaluation, which is no part of the pace
         self._held_out = ""
-        self._num_invalid = self._num_stopped = 0
+        self._warned: set[str] = set()
         self.num_steps = 0
         """Steps shown so far."""
 
@@ -224,7 +223,8 @@ class TrainDisplay:
         """Show a line of `metrics.jsonl`."""
         self._share, self._total = share_done(record, self._steps, self._seconds), 1.0
         if "eval/accuracy" in record:
-            is_first, self._held_out = not self._held_out, held_out_text(record)
+            is_first = not self._held_out
+            self._held_out = f"held out {record['eval/accuracy']:.1%} (step {record['step']})"
             self._shown.update(self._share, self._total, self._held_out)
             self._shown.say(evaluation_text(record))
             if (is_first or self._share == 1) and (examples := record.get("eval/examples")):
@@ -232,46 +232,25 @@ class TrainDisplay:
             return
         self.num_steps += 1
         self._notice(record)
-        reward = record["reward/all"]
-        accuracy = accuracy_text(record["accuracy/all"], self._held_out)
-        speed = f"{record['rollouts/all'] / record['seconds/total']:,.0f} rollouts/s"
-        text = f"step {record['step']}: {accuracy}, mean reward {'–' if reward is None else f'{reward:.3f}'}, {speed}"
-        self._shown.update(self._share, self._total, text)
+        accuracy, reward = record["accuracy/all"], record["reward/all"]
+        parts = (
+            f"step {record['step']}: accuracy: training {'–' if accuracy is None else f'{accuracy:.1%}'}",
+            self._held_out,
+            f"mean reward {'–' if reward is None else f'{reward:.3f}'}",
+            f"{record['rollouts/all'] / record['seconds/total']:,.0f} rollouts/s",
+        )
+        self._shown.update(self._share, self._total, ", ".join(part for part in parts if part))
 
     def _notice(self, record: dict[str, Any]) -> None:
         """Warn, once each, that rollouts are invalid, and that answers were not judged."""
-        invalid, of_step = record["rollouts/invalid"], f"of {record['rollouts/all']}"
-        if invalid and not self._num_invalid:
-            reasons = "; ".join(record["invalid_reasons"])
-            self.say(
-                f"warning: {invalid} {of_step} rollouts of step {record['step']} are invalid and not trained on "
-                f"({reasons}); later ones are counted in metrics.jsonl (rollouts/invalid)"
-            )
-        self._num_invalid += invalid
-        stopped = record.get("rollouts/reward_timeouts", 0)
-        if stopped and not self._num_stopped:
-            reasons = "; ".join(record["reward_timeout_reasons"])
-            self.say(
-                f"warning: {stopped} {of_step} answers of step {record['step']} could not be judged within the limits "
-                f"and count as wrong ({reasons}); later ones are counted in metrics.jsonl (rollouts/reward_timeouts)"
-            )
-        self._num_stopped += stopped
-
-
-def accuracy_text(training: float | None, held_out: str) -> str:
-    """The accuracy of the step's own rollouts, 0 .. 1, and the `held_out_text` of the last evaluation, or "".
-
-    Example:
-        >>> accuracy_text(0.091, "held out 2.7% (step 40)")
-        'accuracy: training 9.1%, held out 2.7% (step 40)'
-    """
-    parts = ["training –" if training is None else f"training {training:.1%}", held_out]
-    return f"accuracy: {', '.join(part for part in parts if part)}"
-
-
-def held_out_text(record: dict[str, Any]) -> str:
-    """The accuracy of an evaluation's line in `metrics.jsonl`, with the step that it is of."""
-    return f"held out {record['eval/accuracy']:.1%} (step {record['step']})"
+        for metric, (what, reasons) in _WARNINGS.items():
+            if record.get(metric) and metric not in self._warned:
+                self._warned.add(metric)
+                what = what.format(f"of {record['rollouts/all']}", f"of step {record['step']}")
+                self.say(
+                    f"warning: {record[metric]} {what} ({'; '.join(record[reasons])}); later ones are counted in "
+                    f"metrics.jsonl ({metric})"
+                )
 
 
 def example_text(example: dict[str, Any]) -> str:
@@ -281,7 +260,7 @@ def example_text(example: dict[str, Any]) -> str:
         >>> example_text({"prompt": "1 + 1 =\\n", "text": "3", "is_correct": False})
         "    '1 + 1 =' → '3', wrong"
     """
-    asked, answered = (repr(shortened(example[name].strip())) for name in ("prompt", "text"))
+    asked, answered = (repr(cut(example[name].strip())) for name in ("prompt", "text"))
     return f"    {asked} → {answered}, {'right' if example['is_correct'] else 'wrong'}"
 
 

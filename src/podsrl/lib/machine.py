@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -18,20 +18,6 @@ if TYPE_CHECKING:
 
 SMALL_MODEL_PARAMETERS = 10_000_000
 """Below this, one thread is as fast as several: its matrix products are too small to share out."""
-_AMD = {
-    23: (((0x30, 0x3F), "2"), ((0x60, 0x7F), "2"), ((0x90, 0xAF), "2"), ((0x00, 0x2F), "")),
-    25: (((0x00, 0x0F), "3"), ((0x20, 0x5F), "3"), ((0x10, 0x1F), "4"), ((0x60, 0x7F), "4"), ((0xA0, 0xAF), "4")),
-    26: (((0x00, 0x2F), "5"), ((0x40, 0x4F), "5"), ((0x60, 0x7F), "5")),
-}
-"""Family -> first and last model, and the generation of Zen, as Linux has them (arch/x86/kernel/cpu/amd.c)."""
-_INTEL = {
-    0x55: "Skylake server",
-    0x6A: "Ice Lake server",
-    0x8F: "Sapphire Rapids",
-    0xAD: "Granite Rapids",
-    0xCF: "Emerald Rapids",
-}
-"""Model of family 6 -> name, as Linux has them (arch/x86/include/asm/intel-family.h)."""
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -134,29 +120,6 @@ def processor_facts() -> dict[str, str]:
     """What Linux says about the first processor ("model name", "cpu family" …); empty elsewhere."""
     lines = _text(Path("/proc/cpuinfo")).partition("\n\n")[0].splitlines()
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def processor_family(facts: Mapping[str, str]) -> str:
-    """The generation of a processor, from `processor_facts`: what its speed depends on, where "model name" is silent.
-
-    Example:
-        >>> processor_family({"vendor_id": "AuthenticAMD", "cpu family": "26", "model": "17"})
-        'AMD Zen 5'
-        >>> processor_family({"vendor_id": "GenuineIntel", "cpu family": "6", "model": "60"})
-        'Intel family 6 model 60'
-    """
-    if "cpu family" not in facts:  # not an x86 processor under Linux
-        numbers = (facts[key] for key in ("CPU implementer", "CPU part") if key in facts)
-        return " ".join([platform.machine(), *numbers])
-    vendor = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}.get(facts["vendor_id"], facts["vendor_id"])
-    family, model = int(facts["cpu family"]), int(facts["model"])
-    if vendor == "AMD":
-        for (first, last), generation in _AMD.get(family, ()):
-            if first <= model <= last:
-                return f"AMD Zen {generation}".rstrip()
-    if vendor == "Intel" and family == 6 and model in _INTEL:
-        return f"Intel {_INTEL[model]}"
-    return f"{vendor} family {family} model {model}"
 
 
 def _text(path: Path) -> str:

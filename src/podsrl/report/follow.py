@@ -68,7 +68,6 @@ class FollowedRun:
         """What was read so far; of the recorded groups the newest alone."""
         self._steps: list[Line] = []
         self._evaluations: list[Line] = []
-        self._names: set[str] = set()
         self._tail = LogTail(path / "metrics.jsonl")
         self._seen: tuple[object, ...] = ()
 
@@ -85,16 +84,14 @@ class FollowedRun:
         self._seen = seen
         if self._tail.is_cut():
             self._steps, self._evaluations, self._tail = [], [], LogTail(self.path / "metrics.jsonl")
-            self._names.clear()
         while new := self._tail.new_lines(_READ_BYTES):
-            self._names.update(*new)
             add_lines(new, self._steps, self._evaluations)
             del self._steps[:-MAX_STEPS]
         group, config = self._newest_group(), read_config(self.path)
         self.run = replace(
             self.run,
             config=config,
-            notes=unknown_notes(config, self._names),
+            notes=unknown_notes(config),
             steps=tuple(self._steps),
             evaluations=tuple(self._evaluations),
             groups=() if group is None else (group,),

@@ -18,13 +18,12 @@ from podsrl.report import facts, numbers
 from podsrl.report.figures.accuracy import seeds_note
 from podsrl.report.figures.bars import mean_stages, shown_fates, token_ledger
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
-from podsrl.report.figures.costs import cost_figure, savings_figure
+from podsrl.report.figures.costs import cost_figure, needed_figure
 from podsrl.report.figures.run import run_figures
 from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
 from podsrl.report.page import LiveState, render_page, write_page
 from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
-from podsrl.report.times import times_of
 from podsrl.run.group_log import RecordedGroup
 from podsrl.run.health import check_run
 
@@ -126,21 +125,14 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         by_label.setdefault(item.label, []).append(item.run)
     ledgers = {label: token_ledger(group) for label, group in by_label.items()}
     baseline = comparisons[0].baseline if len(comparisons) == 1 else None
-    figures = run_figures(by_label, baseline=baseline, has_names=False)
+    figures = run_figures(by_label, baseline=baseline)
     colors = arm_colors(list(by_label), baseline)
     return render_page(
         "template.html.j2",
         live=live,
         title=", ".join(by_label),
         comparisons=[
-            (
-                c,
-                _comparison_svg(c, i),
-                _narrow_svg(c, i),
-                headline(c),
-                _cost_svgs(c, i),
-                times_of(c),
-            )
+            (c, _comparison_svg(c, i), _narrow_svg(c, i), headline(c), _cost_svgs(c, i))
             for i, c in enumerate(comparisons)
         ],
         shown=shown,
@@ -168,11 +160,11 @@ def _narrow_svg(comparison: Comparison, index: int) -> Markup:
 
 
 def _cost_svgs(comparison: Comparison, index: int) -> tuple[Markup, dict[str, Markup]] | None:
-    """The figure of savings, and one of accuracy per cost; None where the comparison does not say what was spent."""
+    """What each arm needed, and accuracy per cost; None where the comparison does not say what was spent."""
     if not comparison.costs:
         return None
-    savings = inline_svg(savings_figure(comparison), f"savings-{index}", "savings over the baseline by arm and cost")
-    return savings, {
+    needed = inline_svg(needed_figure(comparison), f"needed-{index}", "cost over the baseline's by arm and cost")
+    return needed, {
         cost: inline_svg(cost_figure(comparison, cost), f"{cost}-{index}", f"held-out accuracy against {COSTS[cost]}")
         for cost in comparison.costs
     }

@@ -7,7 +7,6 @@ copy counts. The config is not validated, since a report must also read what an 
 from __future__ import annotations
 
 import json
-import math
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podsrl.compare.bootstrap import bootstrap_speedups
-from podsrl.compare.curves import common_grid
-from podsrl.compare.interval import SpeedupInterval
+from podsrl.compare.interval import SpeedupInterval, over_each_text, quickest
 from podsrl.errors import UsageError
 from podsrl.lib.logs import each_object, parse_line, read_log
 from podsrl.lib.stages import FATES, OTHER, SHOWN_STAGES
@@ -104,24 +101,6 @@ class Run:
         """A metric of every step, [steps] float64, NaN where a step has none."""
         return np.array([line.get(name, np.nan) for line in self.steps], dtype=np.float64)
 
-    def num_rollouts(self) -> Array:
-        """How many rollouts every step generated, [steps]; pruned and postponed ones are not among them.
-
-        A log from before they were counted has what its config fixed for all steps; NaN where that is unknown too.
-        """
-        return self._counted("rollouts/all", ("rollouts.num_prompts", "rollouts.num_rollouts"))
-
-    def num_groups(self) -> Array:
-        """How many groups every step had, [steps], where each chunk of a group counts; as `num_rollouts`."""
-        chunks = () if self.option("select.num_chunks") is None else ("select.num_chunks",)
-        return self._counted("groups/all", ("rollouts.num_prompts", *chunks))
-
-    def _counted(self, metric: str, factors: tuple[str, ...]) -> Array:
-        options = [self.option(factor) for factor in factors]
-        is_fixed = all(isinstance(option, int) and 0 < option < LARGEST for option in options)
-        counts = self.series(metric)
-        return np.where(np.isnan(counts), math.prod(options) if is_fixed else np.nan, counts)
-
     def accuracy_curve(self, metric: str = "accuracy") -> tuple[Array, Array]:
         """Training seconds and held-out accuracy (`eval/METRIC`) of every evaluation, [evaluations] each."""
         names = ("seconds/train_elapsed", f"eval/{metric}")
@@ -149,8 +128,8 @@ class Spent:
     """By its last evaluation, mean over seeds."""
     to_target: float | None
     """Until its mean accuracy was at the target; None where it never was."""
-    saving: SpeedupInterval
-    """The baseline's cost to the target over the arm's."""
+    needed: SpeedupInterval
+    """The arm's cost to the target over the baseline's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,17 +148,29 @@ class Comparison:
     runs: Mapping[str, tuple[Run, ...]]
     """By arm, in the order of its seeds."""
     speedups: Mapping[str, SpeedupInterval]
+    speedups_over: Mapping[str, Mapping[str, SpeedupInterval]]
+    """Each arm that has learned -> arm -> speed-up over it."""
+    seconds_to: Mapping[str, Mapping[str, float | None]]
+    """Accuracy as text -> arm -> when its mean has it; None: never."""
     costs: Mapping[str, Mapping[str, Spent]]
-    """Cost -> arm -> what it spent; empty where an older version compared."""
+    """Cost -> arm -> what it spent, of the costs that all logs know."""
     signals: Mapping[str, Mapping[str, float | None]]
-    """Arm -> shares of its groups (`podsrl.compare.costs.signal`); empty where an older version compared."""
+    """Arm -> shares of its groups (`podsrl.compare.costs.signal`)."""
     hardware: str
-    learned: Mapping[str, bool]
-    """Arm -> whether it ended clearly above its start; empty where an older version compared."""
     not_learned: str | None
     """Why there is no speed-up; None where there is one, or the target was not reached."""
     why_not_learned: Mapping[str, str]
     """Arm -> why its groups taught nothing."""
+
+    def curves(self) -> dict[str, list[tuple[Array, Array]]]:
+        """Arm -> training seconds and accuracies of each of its runs."""
+        return {arm: [run.accuracy_curve(self.metric) for run in runs] for arm, runs in self.runs.items()}
+
+    @property
+    def gain(self) -> str:
+        """How much sooner the quickest arm is than each of the others; empty where no other arm reaches the target."""
+        arm = quickest(self.speedups, self.baseline)
+        return over_each_text(arm, self.speedups_over, self.fraction) if arm else ""
 
     @property
     def metric_note(self) -> str:
@@ -219,7 +210,7 @@ def read_run(path: Path | str, *, may_be_new: bool = False) -> Run:
         answers=_answers(_at(evaluations, [line for line in lines if "eval/examples" in line])),
         starts=_starts(folder / "starts.jsonl"),
         notes=(
-            *unknown_notes(config, {name for line in lines for name in line}),
+            *unknown_notes(config),
             *(f"after step {line.get('step')}: {line['note']}" for line in lines if "note" in line),
         ),
         num_damaged_lines=num_torn_metrics + num_bad_metrics + num_bad_groups,
@@ -255,20 +246,21 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
         if len(entry["seeds"]) != len(entry["runs"]) or not entry["runs"]:
             raise UsageError(f"{folder / 'compare.json'}: arm {arm!r} wants one run per seed, and at least one")
     runs = {arm: tuple(read_run(folder / name) for name in entry["runs"]) for arm, entry in arms.items()}
-    grids, speedups = _grids_and_speedups(data, runs)
+    learned = {str(arm): bool(has) for arm, has in data.get("learned", dict.fromkeys(arms, True)).items()}
     return Comparison(
         path=folder,
         baseline=str(data["baseline"]),
         fraction=float(data["fraction"]),
-        metric=str(data.get("metric", "accuracy")),
-        grid_seconds=grids,
+        metric=str(data["metric"]),
+        grid_seconds={arm: np.array(data["grid_seconds"][arm], dtype=np.float64) for arm in arms},
         seeds={arm: tuple(int(seed) for seed in entry["seeds"]) for arm, entry in arms.items()},
         runs=runs,
-        speedups=speedups,
-        costs={str(cost): {arm: _spent(spent[arm]) for arm in arms} for cost, spent in data.get("costs", {}).items()},
-        signals={arm: data["signal"][arm] for arm in arms} if "signal" in data else {},
-        hardware=str(data.get("hardware", "")),
-        learned={str(arm): bool(has) for arm, has in data.get("learned", {}).items()},
+        speedups=_speedups(data["speedup"]),
+        speedups_over={base: _speedups(found) for base, found in data["speedup_over"].items() if learned[base]},
+        seconds_to=data["seconds_to"],
+        costs={str(cost): {arm: _spent(spent[arm]) for arm in arms} for cost, spent in data["costs"].items()},
+        signals={arm: data["signal"][arm] for arm in arms},
+        hardware=str(data["hardware"]),
         not_learned=data.get("not_learned"),
         why_not_learned={str(arm): str(why) for arm, why in data.get("why_not_learned", {}).items()},
     )
@@ -279,26 +271,12 @@ def _spent(entry: Mapping[str, Any]) -> Spent:
     return Spent(
         total=float(entry["total"]),
         to_target=None if to_target is None else float(to_target),
-        saving=SpeedupInterval.from_json(entry["saving"]),
+        needed=SpeedupInterval.from_json(entry["saving"]).inverse,
     )
 
 
-def _grids_and_speedups(
-    data: Mapping[str, Any], runs: Mapping[str, Sequence[Run]]
-) -> tuple[dict[str, Array], dict[str, SpeedupInterval]]:
-    """Each arm's times, and its speed-up.
-
-    An older comparison has one list of times for all arms, and intervals that hold the truth too rarely: both are
-    measured again, from the runs.
-    """
-    seconds = data["grid_seconds"]
-    if isinstance(seconds, Mapping):
-        grids = {arm: np.array(seconds[arm], dtype=np.float64) for arm in runs}
-        return grids, {arm: SpeedupInterval.from_json(entry) for arm, entry in data["speedup"].items()}
-    metric = str(data.get("metric", "accuracy"))
-    curves = {arm: [run.accuracy_curve(metric) for run in own] for arm, own in runs.items()}
-    speedups = bootstrap_speedups(curves, str(data["baseline"]), float(data["fraction"]))
-    return {arm: common_grid(own) for arm, own in curves.items()}, speedups
+def _speedups(entries: Mapping[str, Any]) -> dict[str, SpeedupInterval]:
+    return {str(arm): SpeedupInterval.from_json(entry) for arm, entry in entries.items()}
 
 
 def _existing_folder(path: Path) -> Path:

@@ -44,11 +44,6 @@ class RecordedRollout:
     """In which other way than the group's it was asked, as `Rollout.origin`."""
 
     @property
-    def is_pruned(self) -> bool:
-        """Whether it was ended, or stopped for a later step, before it could be judged: no failure."""
-        return self.finish_reason in ("pruned", "postponed")
-
-    @property
     def mean_advantage(self) -> float | None:
         """Over its tokens, where each has its own."""
         if not isinstance(self.advantage, tuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from podsrl.errors import short
 from podsrl.lib.text import prompt_text
-from podsrl.run.group_log import RecordedGroup, RecordedRollout
 from podsrl.run.step.step_result import StepResult
 
 Array = npt.NDArray[np.float64]
@@ -28,14 +27,7 @@ class Logged(Protocol):
     @property
     def steps(self) -> Sequence[Mapping[str, float]]: ...
 
-    @property
-    def groups(self) -> Sequence[RecordedGroup]: ...
-
     def series(self, name: str) -> Array: ...
-
-    def num_rollouts(self) -> Array: ...
-
-    def num_groups(self) -> Array: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,14 +156,14 @@ def check_run(run: Logged) -> tuple[HealthCheck, ...]:
     return (
         HealthCheck(
             name="answers cut at the token limit",
-            value=truncated_share(run),
+            value=_share(run, "rollouts/truncated", "rollouts/all"),
             limit=0.1,
             is_share=True,
             advice=_CUT,
         ),
         HealthCheck(
             name="groups without signal",
-            value=zero_signal_share(run),
+            value=_share(run, "groups/zero_signal", "groups/all"),
             limit=0.5,
             is_share=True,
             advice=f"in the newest steps {reason.text}; {reason.cure}",
@@ -179,7 +171,7 @@ def check_run(run: Logged) -> tuple[HealthCheck, ...]:
         ),
         HealthCheck(
             name="rollouts without a reward",
-            value=invalid_share(run),
+            value=_share(run, "rollouts/invalid", "rollouts/all"),
             limit=0.01,
             is_share=True,
             advice=f"{_INVALID}; the reasons stand in the groups below",
@@ -193,23 +185,6 @@ def check_run(run: Logged) -> tuple[HealthCheck, ...]:
             "that both use the same precision and sampling options",
         ),
     )
-
-
-def truncated_share(run: Logged) -> float | None:
-    """Share of rollouts that hit the token limit: of all where the run counted them, else of the recorded ones."""
-    counted = _share(run.series("rollouts/truncated"), run.num_rollouts())
-    return _recorded_share(run, lambda rollout: rollout.finish_reason == "length") if counted is None else counted
-
-
-def invalid_share(run: Logged) -> float | None:
-    """Share of rollouts without a usable reward: of all where the run counted them, else of the recorded ones."""
-    counted = _share(run.series("rollouts/invalid"), run.num_rollouts())
-    return _recorded_share(run, lambda rollout: rollout.invalid_reason is not None) if counted is None else counted
-
-
-def zero_signal_share(run: Logged) -> float | None:
-    """Share of the run's groups in which every kept rollout has the same reward, so that they teach nothing."""
-    return _share(run.series("groups/zero_signal"), run.num_groups())
 
 
 def mean_logprob_gap(run: Logged) -> float | None:
@@ -226,17 +201,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _share(counts: Array, totals: Array) -> float | None:
-    """Sum of the counts [steps] over the sum of their totals [steps], of the steps that have both."""
+def _share(run: Logged, part: str, whole: str) -> float | None:
+    """Sum of a metric over the sum of another, of the steps that have both; None where there is none."""
+    counts, totals = run.series(part), run.series(whole)
     is_known = np.isfinite(counts) & np.isfinite(totals)
     total = float(totals[is_known].sum())
     return float(counts[is_known].sum()) / total if total > 0 else None
-
-
-def _recorded_share(run: Logged, is_hit: Callable[[RecordedRollout], bool]) -> float | None:
-    """Share of the recorded rollouts, without pruned ones."""
-    hits = [is_hit(rollout) for group in run.groups for rollout in group.rollouts if not rollout.is_pruned]
-    return sum(hits) / len(hits) if hits else None
 
 
 _CUT = "raise rollouts.max_new_tokens, or reward shorter answers: a cut answer can rarely be right"

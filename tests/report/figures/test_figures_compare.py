@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,10 +15,11 @@ from matplotlib.axes import Axes
 
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
-from podsrl.report.figures.accuracy import AccuracyData, band_half_width, draw_accuracy
+from podsrl.report.figures.accuracy import band_half_width, draw_accuracy
 from podsrl.report.figures.bars import stage_figure, token_figure
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
-from podsrl.report.figures.theme import new_figure, save_png
+from podsrl.report.figures.svg import save_svg
+from podsrl.report.figures.theme import new_figure
 from podsrl.report.read import read_comparison
 from run_folders import write_comparison
 
@@ -31,8 +35,12 @@ def _texts(axes: Axes) -> list[str]:
 def _accuracy(curves: dict[str, Any], grid: Any, *, baseline: str, speedups: dict[str, Any] | None = None) -> Axes:
     grids = {arm: np.array(grid[arm] if isinstance(grid, dict) else grid, dtype=np.float64) for arm in curves}
     axes = new_figure(7.6, 4.3).subplots()
-    data = AccuracyData(curves=curves, grids=grids, baseline=baseline, fraction=0.99, speedups=speedups or {})
-    draw_accuracy(axes, data)
+    unknown = dict.fromkeys(curves, SpeedupInterval(point=1.0, low=0.0, high=float("inf"), share_unreached=0.0))
+    comparison = SimpleNamespace(
+        **{"runs": curves, "curves": lambda: curves, "grid_seconds": grids, "baseline": baseline, "fraction": 0.99},
+        **{"speedups": unknown | (speedups or {}), "not_learned": None, "metric_note": ""},
+    )
+    draw_accuracy(axes, comparison)  # type: ignore[arg-type]  # as much of a comparison as it reads
     return axes
 
 
@@ -178,7 +186,7 @@ def test_a_result_whose_interval_holds_one_says_so_and_is_not_bold(tmp_path: Pat
 
 def test_a_comparison_in_which_nothing_learned_draws_no_target_and_no_gain(tmp_path: Path) -> None:
     comparison = read_comparison(write_comparison(tmp_path / "cmp"))
-    none = dataclasses.replace(comparison, not_learned="no arm has learned within 60 s", learned={"grpo": False})
+    none = dataclasses.replace(comparison, not_learned="no arm has learned within 60 s")
     figure = comparison_figure(none)
     assert figure.get_suptitle() == "no arm has learned within 60 s"
     texts = _texts(figure.axes[0])
@@ -186,7 +194,11 @@ def test_a_comparison_in_which_nothing_learned_draws_no_target_and_no_gain(tmp_p
     assert any("best:" in text for text in _texts(comparison_figure(comparison).axes[0]))
 
 
-def test_a_png_is_written(tmp_path: Path) -> None:
+def test_a_file_is_a_whole_svg_with_the_colours_of_both_modes(tmp_path: Path) -> None:
     seconds = dict.fromkeys(("generate", "score", "select", "update", "sync", "other"), 1.0)
-    path = save_png(stage_figure({"a": seconds}), tmp_path / "x.png")
-    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    path = save_svg(stage_figure({"a": seconds}), tmp_path / "x.svg")
+    root = ElementTree.parse(path).getroot()
+    assert (root.tag, root.get("aria-label")) == ("{http://www.w3.org/2000/svg}svg", "x")
+    text = path.read_text()
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", text))
+    assert used and all(text.count(f" {name}: ") == 2 for name in used - {"--sans"}), "a value per mode"

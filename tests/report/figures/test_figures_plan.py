@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from podsrl.report.figures.plan import plan_heatmap
 
 
@@ -22,3 +24,17 @@ def test_ratios_to_an_own_choice_that_teaches_nothing_are_dashes() -> None:
     cells = [cell(4, 2, None), cell(8, 2, None)]
     axes = plan_heatmap({"own": cells[0], "best": cells[1], "candidates": cells}).axes[0]
     assert [text.get_text() for text in axes.texts] == ["–", "–"]
+
+
+def test_one_is_white_and_equal_factors_are_equally_far_from_it() -> None:
+    def colors(*ratios: float | None) -> np.ndarray:
+        cells = [cell(n, 2, ratio) for n, ratio in enumerate(ratios, start=2)]
+        axes = plan_heatmap({"own": cells[0], "best": cells[1], "candidates": cells}).axes[0]
+        return axes.get_images()[0].get_array()[0]
+
+    one, twice, half, _, none = colors(1.0, 2.0, 0.5, 4.0, None)
+    np.testing.assert_allclose(one[:3], 0.97, atol=0.03)
+    assert twice[2] > twice[0] and half[0] > half[2], "blue and red"
+    assert none[3] == 0.0
+    # 4× is the end of the scale; 2× and 0.5× lie half-way on either side, whichever side holds the end.
+    np.testing.assert_allclose(colors(1.0, 2.0, 0.5, 0.25)[1:3], [twice, half])

@@ -20,7 +20,6 @@ from podsrl.report.figures.theme import (
     label_ends,
     new_figure,
     plain,
-    short,
     spread,
 )
 from podsrl.report.numbers import compact, duration
@@ -81,11 +80,6 @@ def test_heights_far_enough_apart_stay() -> None:
 def test_the_baseline_is_grey_and_the_others_keep_their_order() -> None:
     assert arm_colors(["pods", "grpo", "random"], "grpo") == {"pods": SERIES[0], "grpo": BASELINE, "random": SERIES[1]}
     assert list(arm_colors(["grpo", "pods"]).values()) == [SERIES[0], SERIES[1]]
-
-
-def test_a_long_name_loses_its_middle() -> None:
-    assert short("grpo") == "grpo"
-    assert short("abcdefghij", 7) == "abc…hij"
 
 
 def test_a_dollar_sign_starts_no_formula() -> None:

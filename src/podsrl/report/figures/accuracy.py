@@ -2,77 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from podsrl.compare.curves import Curve, curves_on_grid
-from podsrl.compare.interval import SpeedupInterval
+from podsrl.compare.curves import curves_on_grid
 from podsrl.compare.speedups import time_to_accuracy
 from podsrl.compare.student import student_t
 from podsrl.errors import UsageError
 from podsrl.report.figures import theme
 from podsrl.report.numbers import duration
-
-Array = npt.NDArray[np.float64]
+from podsrl.report.read import Array, Comparison
 
 _KEY_COLUMNS = 2
 _FAR_RIGHT = 0.88
 """From this share of the time axis on, a time is written left of its mark, so that it stays inside."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccuracyData:
-    """What an accuracy panel shows."""
-
-    curves: Mapping[str, Sequence[Curve]]
-    """By arm, one curve per seed: (training seconds, accuracies between 0 and 1)."""
-    grids: Mapping[str, Array]
-    """By arm, [G] training seconds, strictly increasing."""
-    baseline: str
-    """The arm whose best mean accuracy sets the target."""
-    fraction: float
-    """The target is this share of that accuracy."""
-    speedups: Mapping[str, SpeedupInterval]
-    """By arm; beside an arm that is not here stands no number."""
-    title: str = "Held-out accuracy"
-    has_target: bool = True
-    """The baseline has learned, so that its best accuracy is one to reach."""
-
-
-def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) -> None:
+def draw_accuracy(axes: Axes, comparison: Comparison, *, is_narrow: bool = False) -> None:
     """Draw held-out accuracy against training time, by arm, into axes, which are styled too.
 
     In narrow axes the arms' names stand above, with their times, not beside their lines with their speed-ups.
 
     Each arm is its mean over seeds, with the mean's 95 % interval (Student's t) as a band. The thin line is the target;
-    the dot on it is the first grid time at which the arm's mean is there.
+    the dot on it is the first grid time at which the arm's mean is there. There is neither where the baseline has not
+    learned.
 
     Raises:
         UsageError: a malformed curve or grid.
     """
-    grids, longest = data.grids, max(float(grid[-1]) for grid in data.grids.values())
+    grids, baseline = comparison.grid_seconds, comparison.baseline
+    longest = max(float(grid[-1]) for grid in grids.values())
     if any(grid[-1] <= 0 for grid in grids.values()):
         raise UsageError("grid has no time above 0; give training seconds after the start too")
-    colors = theme.arm_colors(list(data.curves), data.baseline)
+    colors = theme.arm_colors(list(comparison.runs), baseline)
     means = {
-        arm: _draw_arm(axes, curves_on_grid(runs, grids[arm]), grids[arm], colors[arm])
-        for arm, runs in data.curves.items()
+        arm: draw_arm(axes, curves_on_grid(curves, grids[arm]), grids[arm], colors[arm])
+        for arm, curves in comparison.curves().items()
     }
-    target = data.fraction * float(means[data.baseline][grids[data.baseline] > 0].max())
-    x_label, subtitle = "training time, evaluation excluded", "" if is_narrow else _subtitle(data)
+    target = comparison.fraction * float(means[baseline][grids[baseline] > 0].max())
+    x_label, subtitle = "training time, evaluation excluded", "" if is_narrow else _subtitle(comparison)
     key_rows = -(-len(means) // _KEY_COLUMNS) if is_narrow else 0
-    theme.style(axes, data.title, x_label=x_label, subtitle=subtitle, key_rows=key_rows)
+    title = f"Held-out accuracy{comparison.metric_note}"
+    theme.style(axes, title, x_label=x_label, subtitle=subtitle, key_rows=key_rows)
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
     axes.set_xlim(0, longest)
-    if data.has_target:
-        _draw_target(axes, target, f"{data.fraction * 100:g} % of {data.baseline}'s best: {target * 100:.1f} %")
+    if not comparison.not_learned:
+        _draw_target(axes, target, f"{comparison.fraction * 100:g} % of {baseline}'s best: {target * 100:.1f} %")
     crossings = {arm: time_to_accuracy(grid[grid > 0], means[arm][grid > 0], target) for arm, grid in grids.items()}
-    if target == 0 or not data.has_target:  # a baseline that is never right sets no target
+    if target == 0 or comparison.not_learned:  # a baseline that is never right sets no target
         crossings = {}
     _mark_crossings(axes, crossings, target, colors, longest, has_times=not is_narrow)
     if is_narrow:
@@ -80,7 +60,7 @@ def draw_accuracy(axes: Axes, data: AccuracyData, *, is_narrow: bool = False) ->
         theme.write_key(axes, {arm + times.get(arm, ""): color for arm, color in colors.items()}, _KEY_COLUMNS)
         return
     labels = [
-        theme.EndLabel(y=float(mean[-1]), text=arm, color=colors[arm], note=_speedup_note(data, arm))
+        theme.EndLabel(y=float(mean[-1]), text=arm, color=colors[arm], note=_speedup_note(comparison, arm))
         for arm, mean in means.items()
     ]
     theme.label_ends(axes, labels, gap=0.12)
@@ -101,7 +81,8 @@ def band_half_width(accuracies: Array) -> Array:
     return half
 
 
-def _draw_arm(axes: Axes, accuracies: Array, grid: Array, color: str) -> Array:
+def draw_arm(axes: Axes, accuracies: Array, grid: Array, color: str) -> Array:
+    """Draw the mean over seeds of accuracies [S, G] and its 95 % interval as a band; returns the mean [G]."""
     mean: Array = accuracies.mean(axis=0)
     if accuracies.shape[0] > 1:
         half = band_half_width(accuracies)
@@ -171,14 +152,13 @@ def seeds_note(num_seeds: Iterable[int]) -> str:
     return f"mean of {count} seeds per arm; band: 95 % interval of the mean" if counts[-1] > 1 else "one seed per arm"
 
 
-def _subtitle(data: AccuracyData) -> str:
-    counts = [len(runs) for runs in data.curves.values()]
+def _subtitle(comparison: Comparison) -> str:
+    counts = [len(runs) for runs in comparison.runs.values()]
     first, interval = seeds_note(counts), " and its 95 % interval over seeds" if max(counts) > 1 else ""
-    return f"{first}\nbeside a name: speed-up{interval}" if data.speedups else first
+    return first if comparison.not_learned else f"{first}\nbeside a name: speed-up{interval}"
 
 
-def _speedup_note(data: AccuracyData, arm: str) -> str:
-    if arm == data.baseline:
+def _speedup_note(comparison: Comparison, arm: str) -> str:
+    if arm == comparison.baseline:
         return "baseline"
-    found = data.speedups.get(arm)
-    return "" if found is None else found.text
+    return "" if comparison.not_learned else comparison.speedups[arm].text

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from podsrl.errors import cut
 from podsrl.lib.stages import FATES, UNACCOUNTED
 from podsrl.report.figures import theme
 from podsrl.report.numbers import compact
@@ -84,7 +85,7 @@ def _draw_bars(axes: Axes, rows: Mapping[str, Mapping[str, float]], colors: Mapp
     for row, total in enumerate(lefts):
         text = f"{compact(total)} {unit}".rstrip()
         axes.annotate(text, (total, row), (6, 0), textcoords="offset points", va="center", fontsize=9, color=theme.INK)
-    axes.set_yticks(range(len(rows)), [theme.plain(theme.short(row)) for row in rows])
+    axes.set_yticks(range(len(rows)), [theme.plain(cut(row, theme.LONGEST_NAME)) for row in rows])
     axes.set_xlim(0, longest * 1.2)
     axes.set_ylim(len(rows) - 0.5, -0.5)
 
@@ -94,7 +95,7 @@ def _write_names_above(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks([])
     axes.set_ylim(len(names) - 0.6, -0.8)
     for row, name in enumerate(names):
-        text = theme.plain(theme.short(name, 40))
+        text = theme.plain(cut(name, 40))
         axes.annotate(text, (0, row - 0.34), (0, 1), textcoords="offset points", fontsize=9, color=theme.INK)
 
 

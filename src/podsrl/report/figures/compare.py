@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from podsrl.compare.interval import UNCLEAR, quickest
 from podsrl.report.figures import theme
-from podsrl.report.figures.accuracy import AccuracyData, draw_accuracy
+from podsrl.report.figures.accuracy import draw_accuracy
 from podsrl.report.figures.bars import draw_stages, draw_tokens, mean_stages, tokens_per_step
 from podsrl.report.read import Comparison
 
@@ -31,7 +31,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     else:
         figure = theme.new_figure(12.5, 5.4)
         axes = figure.subplot_mosaic([["accuracy", "stages"], ["accuracy", "tokens"]], width_ratios=[1.5, 1.0])
-        draw_accuracy(axes["accuracy"], _accuracy_data(comparison))
+        draw_accuracy(axes["accuracy"], comparison)
     draw_stages(axes["stages"], {arm: mean_stages(runs) for arm, runs in comparison.runs.items()}, key_columns=3)
     draw_tokens(axes["tokens"], {arm: tokens_per_step(runs) for arm, runs in comparison.runs.items()}, key_columns=4)
     said = headline(comparison)
@@ -44,20 +44,8 @@ def comparison_figure(comparison: Comparison) -> Figure:
 def narrow_figure(comparison: Comparison) -> Figure:
     """Draw accuracy against time alone, for a narrow page: the arms' names stand above it, and no speed-ups."""
     figure = theme.new_figure(4.2, 3.6 + 0.1 * max(0, len(comparison.runs) - MANY_ARMS))
-    draw_accuracy(figure.subplots(), _accuracy_data(comparison), is_narrow=True)
+    draw_accuracy(figure.subplots(), comparison, is_narrow=True)
     return figure
-
-
-def _accuracy_data(comparison: Comparison) -> AccuracyData:
-    return AccuracyData(
-        curves={arm: [run.accuracy_curve(comparison.metric) for run in runs] for arm, runs in comparison.runs.items()},
-        grids=comparison.grid_seconds,
-        baseline=comparison.baseline,
-        fraction=comparison.fraction,
-        speedups={} if comparison.not_learned else comparison.speedups,
-        has_target=not comparison.not_learned,
-        title=f"Held-out accuracy{comparison.metric_note}",
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an accuracy costs, by arm: savings over the baseline, and accuracy against a cost in one small panel per arm."""
+"""What an accuracy costs, by arm: over the baseline's cost, and accuracy against a cost in one small panel per arm."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from podsrl.compare.costs import COSTS, cost_curve
 from podsrl.compare.curves import Curve, common_grid, curves_on_grid
 from podsrl.compare.speedups import time_to_accuracy
+from podsrl.errors import cut
 from podsrl.report.figures import theme
-from podsrl.report.figures.accuracy import band_half_width
+from podsrl.report.figures.accuracy import draw_arm
 from podsrl.report.numbers import compact
 from podsrl.report.read import Comparison
 
@@ -23,32 +24,32 @@ _WIDEST = 16.0
 """An interval is drawn up to so many times more or less."""
 
 
-def savings_figure(comparison: Comparison) -> Figure:
-    """Draw the baseline's cost to the target over each arm's, with its interval: a row per arm, a panel per cost."""
+def needed_figure(comparison: Comparison) -> Figure:
+    """Draw each arm's cost to the target over the baseline's, with its interval: a row per arm, a panel per cost."""
     arms = [arm for arm in comparison.runs if arm != comparison.baseline]
     colors = theme.arm_colors(list(comparison.runs), comparison.baseline)
     figure = theme.new_figure(12.5, 1.3 + 0.36 * len(arms))
     panels = figure.subplots(1, len(comparison.costs), sharey=True, squeeze=False)[0]
     for axes, (cost, spent) in zip(panels, comparison.costs.items(), strict=True):
-        found = {arm: spent[arm].saving for arm in arms}
+        found = {arm: spent[arm].needed for arm in arms}
         for row, arm in enumerate(arms):
-            saving = found[arm]
-            if saving.point is None:
+            needed = found[arm]
+            if needed.point is None:
                 axes.annotate(
                     "not reached", (1, row), (6, 0), textcoords="offset points", va="center", fontsize=8.5,
                     color=theme.MUTED,
                 )  # fmt: skip
                 continue
-            ends = np.clip([saving.low, saving.high], 1 / _WIDEST, _WIDEST)
+            ends = np.clip([needed.low, needed.high], 1 / _WIDEST, _WIDEST)
             axes.plot(ends, [row, row], color=colors[arm], linewidth=2, alpha=0.55, solid_capstyle="butt")
-            axes.plot([saving.point], [row], marker="o", markersize=7, color=colors[arm])
+            axes.plot([needed.point], [row], marker="o", markersize=7, color=colors[arm])
             axes.annotate(
-                f"{saving.point:.2f}×", (saving.point, row), (0, 7), textcoords="offset points", ha="center",
+                f"{needed.point:.2f}×", (needed.point, row), (0, 7), textcoords="offset points", ha="center",
                 fontsize=8.5, color=theme.INK,
             )  # fmt: skip
         theme.style(axes, COSTS[cost].capitalize())
         _ratio_axis(axes, [end for each in found.values() if each.point is not None for end in (each.low, each.high)])
-    panels[0].set_yticks(range(len(arms)), [theme.plain(theme.short(arm)) for arm in arms], color=theme.INK)
+    panels[0].set_yticks(range(len(arms)), [theme.plain(cut(arm, theme.LONGEST_NAME)) for arm in arms], color=theme.INK)
     panels[0].set_ylim(len(arms) - 0.4, -0.8)
     return figure
 
@@ -73,7 +74,7 @@ def cost_figure(comparison: Comparison, cost: str) -> Figure:
     best = float(curves_on_grid(curves[comparison.baseline], base_grid).mean(axis=0).max())
     for axes, arm in zip(panels, arms, strict=False):
         _draw(axes, curves, {comparison.baseline: theme.BASELINE, arm: colors[arm]}, comparison.fraction * best)
-        theme.style(axes, theme.short(arm))
+        theme.style(axes, cut(arm, theme.LONGEST_NAME))
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
         axes.set_xlim(left=0)
@@ -86,11 +87,7 @@ def cost_figure(comparison: Comparison, cost: str) -> Figure:
 def _draw(axes: Axes, curves: Mapping[str, Sequence[Curve]], colors: Mapping[str, str], target: float) -> None:
     for arm, color in colors.items():
         grid = common_grid(curves[arm])
-        accuracies = curves_on_grid(curves[arm], grid)
-        mean, half = accuracies.mean(axis=0), band_half_width(accuracies)
-        low, high = np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
-        axes.fill_between(grid, low, high, step="post", color=color, alpha=0.16, linewidth=0)
-        axes.plot(grid, mean, color=color, linewidth=1.8, drawstyle="steps-post")
+        mean = draw_arm(axes, curves_on_grid(curves[arm], grid), grid, color)
         reached = time_to_accuracy(grid, mean, target)
         if target > 0 and reached is not None:
             axes.plot([reached], [target], marker="o", markersize=6, color=color, markeredgecolor=theme.PAPER, zorder=5)

@@ -1,19 +1,27 @@
-"""A plan as a figure: progress per second for every n and m, relative to the config's own choice."""
+"""A plan as a figure: progress per second for every n and m, as colours around that of the config's own choice."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from podsrl.report.figures.heatmap import speedup_heatmap
+from podsrl.report.figures import theme
+from podsrl.report.numbers import MISSING
+
+Array = npt.NDArray[np.float64]
 
 
 def plan_heatmap(result: Mapping[str, Any]) -> Figure:
     """Draw what `pods plan --json` prints.
 
-    n goes to the right, m upwards; blue teaches more per second than the config's choice, red less.
+    n goes to the right, m upwards; blue teaches more per second than the config's choice, red less, white as much;
+    equal factors get equal distance (log scale). Without a ratio there is a dash without colour.
 
     Example:
         >>> cell = {"num_rollouts": 8, "num_kept": 4, "relative_progress": 1.0}
@@ -22,11 +30,37 @@ def plan_heatmap(result: Mapping[str, Any]) -> Figure:
     """
     cells = {(c["num_rollouts"], c["num_kept"]): c["relative_progress"] for c in result["candidates"]}
     sizes, kept = sorted({n for n, _ in cells}), sorted({m for _, m in cells}, reverse=True)
-    matrix = [[cells.get((n, m)) or float("nan") for n in sizes] for m in kept]
+    ratios = np.array([[cells.get((n, m)) or np.nan for n in sizes] for m in kept], dtype=np.float64)
     own, best = (f"{result[name]['num_rollouts']} → {result[name]['num_kept']}" for name in ("own", "best"))
-    return speedup_heatmap(
-        matrix,
-        [f"m = {m}" for m in kept],
-        [f"n = {n}" for n in sizes],
-        title=f"Progress per second, beside {own} (best: {best})",
-    )
+    figure = theme.new_figure(1.8 + 1.15 * len(sizes), 1.2 + 0.72 * len(kept))
+    axes = figure.subplots()
+    colors = _colors(ratios)
+    axes.imshow(colors, aspect="auto", interpolation="nearest")
+    theme.style(axes, f"Progress per second, beside {own} (best: {best})")
+    axes.grid(visible=False)
+    axes.tick_params(length=0, labelcolor=theme.INK)
+    axes.set_yticks(range(len(kept)), [f"m = {m}" for m in kept])
+    axes.set_xticks(range(len(sizes)), [f"n = {n}" for n in sizes])
+    axes.spines["bottom"].set_visible(False)
+    for (row, col), ratio in np.ndenumerate(ratios):
+        text, color = f"{ratio:.2f}×" if ratio > 0 else MISSING, _readable_on(colors[row, col])
+        axes.text(col, row, text, ha="center", va="center", fontsize=11, color=color, weight="bold")
+    return figure
+
+
+def _colors(ratios: Array) -> Array:
+    """[M, N] ratios above 0 or NaN as [M, N, 4] colours; at least a factor of two each way, so that a table of
+    near-ones does not shout."""
+    logs = np.log2(ratios)
+    reach = max(1.0, float(np.nanmax(np.abs(logs), initial=0.0)))
+    colors = np.array(colormaps["RdBu"](Normalize(-reach, reach)(np.nan_to_num(logs))), dtype=np.float64)
+    colors[np.isnan(logs)] = 0.0  # transparent
+    return colors
+
+
+def _readable_on(rgba: Array) -> str:
+    """Dark text on light cells, white on dark ones, by relative luminance; quiet text where there is no cell."""
+    if rgba[3] == 0:
+        return theme.MUTED
+    luminance = float(np.dot(rgba[:3], (0.2126, 0.7152, 0.0722)))
+    return theme.ON_BAR if luminance > 0.45 else theme.PAPER

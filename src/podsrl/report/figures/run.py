@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from podsrl.errors import cut
 from podsrl.report.figures import theme
 from podsrl.report.figures.bars import mean_stages, stage_figure, token_figure, tokens_per_step
 from podsrl.report.numbers import compact
@@ -40,14 +41,12 @@ _SOLID = (0, ())
 _DASHED = (0, (2.5, 1.5))
 
 
-def run_figures(
-    runs: Mapping[str, Sequence[Run]], *, baseline: str | None = None, has_names: bool = True
-) -> dict[str, Figure]:
+def run_figures(runs: Mapping[str, Sequence[Run]], *, baseline: str | None = None) -> dict[str, Figure]:
     """Draw accuracy, rewards, lengths, entropy, gradient norm, time split and token ledger.
 
     Args:
-        runs: label -> the runs that share it (the seeds of an arm, or a single run); one colour per label.
-        has_names: write each label beside its lines; off where the page around the figures says which colour is whose.
+        runs: label -> the runs that share it (the seeds of an arm, or a single run); one colour per label,
+            which the page around the figures explains.
 
     Returns:
         Figures by name, in reading order: accuracy; of a single run, the rewards of its steps; reward, reward_std and
@@ -57,7 +56,7 @@ def run_figures(
     colors = theme.arm_colors(list(runs), baseline)
     figures: dict[str, Figure] = {}
     if any(run.accuracy_curve()[0].size for group in runs.values() for run in group):
-        figures["accuracy"] = _evaluation_figure(runs, colors, has_names)
+        figures["accuracy"] = _evaluation_figure(runs, colors)
     alone = [run for group in runs.values() for run in group]
     histograms = alone[0].histograms if len(alone) == 1 else {}
     if "rewards" in histograms:
@@ -65,7 +64,7 @@ def run_figures(
     for name, (title, metrics) in {"reward": _METRICS["reward"], **_reward_functions(alone), **_METRICS}.items():
         shown = [metric for metric in metrics if _is_known(metric, runs)]
         if shown:
-            figures[name] = _metric_figure(runs, colors, has_names, title, shown)
+            figures[name] = _metric_figure(runs, colors, title, shown)
     for name, title in _SPREADS.items():
         if name in histograms:
             figures[name] = _spread_figure(histograms[name], title)
@@ -105,7 +104,7 @@ def _reward_functions(runs: Sequence[Run]) -> dict[str, tuple[str, tuple[str, ..
     means = [key for key in keys if key.startswith("rewards/") and key.endswith("/mean")]
     names = [mean.removeprefix("rewards/").removesuffix("/mean") for mean in means]
     return {
-        f"reward_function_{place}": (f"Reward function {theme.short(name)}", (f"rewards/{name}/std", mean))
+        f"reward_function_{place}": (f"Reward function {cut(name, theme.LONGEST_NAME)}", (f"rewards/{name}/std", mean))
         for place, (name, mean) in enumerate(zip(names, means, strict=True))
     }
 
@@ -175,46 +174,41 @@ def _quantiles(histogram: Histogram) -> list[float]:
     return [histogram.low, *inner.tolist(), histogram.high]
 
 
-def _evaluation_figure(runs: Mapping[str, Sequence[Run]], colors: Mapping[str, str], has_names: bool) -> Figure:
+def _evaluation_figure(runs: Mapping[str, Sequence[Run]], colors: Mapping[str, str]) -> Figure:
     figure = theme.new_figure(4.2, 2.7)
     axes = figure.subplots()
-    ends: dict[str, list[float]] = {}
     longest = 1.0
     for label, group in runs.items():
         for seconds, accuracies in (run.accuracy_curve() for run in group):
             [line] = axes.plot(seconds, accuracies, color=colors[label], linewidth=1.8, marker="o", markersize=3.5)
             line.set_gid(_line_id(axes, list(colors).index(label)))
-            ends.setdefault(label, []).extend(accuracies[-1:])
             longest = max(longest, *seconds[-1:])
     theme.style(axes, "Held-out accuracy", x_label="training time, evaluation excluded")
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
-    if has_names:
-        _label_runs(axes, ends, colors)
     return figure
 
 
 def _metric_figure(
-    runs: Mapping[str, Sequence[Run]], colors: Mapping[str, str], has_names: bool, title: str, metrics: Sequence[str]
+    runs: Mapping[str, Sequence[Run]], colors: Mapping[str, str], title: str, metrics: Sequence[str]
 ) -> Figure:
     figure = theme.new_figure(4.2, 2.7)
     axes = figure.subplots()
     is_single = len(runs) == 1 and len(next(iter(runs.values()))) == 1
-    ends: dict[str, list[float]] = {}
+    ends: dict[str, float] = {}
     for label, group in runs.items():
         for run in group:
             for metric in metrics:
-                end = _draw_metric(axes, run, metric, colors[label], is_single)
+                ends[_kind(metric)] = _draw_metric(axes, run, metric, colors[label], is_single)
                 axes.lines[-1].set_gid(_line_id(axes, list(colors).index(label)))
-                ends.setdefault(_kind(metric) if is_single else label, []).append(end)
     theme.style(axes, title, x_label="step", subtitle="" if is_single else _line_kinds(metrics))
     if metrics[0] in _SHARES:
         theme.percent_axis(axes)
     else:
         theme.number_axis(axes, from_zero=metrics[0] in _FROM_ZERO)
     theme.step_axis(axes)
-    if has_names or is_single:
-        _label_runs(axes, ends, colors)
+    if is_single:
+        _name_lines(axes, ends)
     return figure
 
 
@@ -222,7 +216,7 @@ def _draw_metric(axes: Axes, run: Run, metric: str, color: str, is_single: bool)
     """Draw one metric of one run; return where its line ends."""
     steps, values = run.series("step"), run.series(metric)
     if metric == "groups/zero_signal":
-        values = values / run.num_groups()
+        values = values / run.series("groups/all")
     style = _DASHED if metric.endswith(("/all", "/std")) and metric != "accuracy/all" else _SOLID
     if is_single:
         axes.plot(steps, values, color=color, linewidth=0.8, alpha=0.3)
@@ -245,12 +239,9 @@ def _kind(metric: str) -> str:
     return metric.rpartition("/")[2]
 
 
-def _label_runs(axes: Axes, ends: Mapping[str, Sequence[float]], colors: Mapping[str, str]) -> None:
-    """Write each label once, at the mean height of its lines' ends; a lone line needs none."""
-    heights = {label: np.array(values)[np.isfinite(values)] for label, values in ends.items()}
-    known = {label: float(values.mean()) for label, values in heights.items() if values.size}
+def _name_lines(axes: Axes, ends: Mapping[str, float]) -> None:
+    """Write the name of each of several lines at its end."""
+    known = {name: end for name, end in ends.items() if np.isfinite(end)}
     if len(known) > 1:
-        labels = [
-            theme.EndLabel(y=y, text=label, color=colors.get(label, theme.SERIES[0])) for label, y in known.items()
-        ]
+        labels = [theme.EndLabel(y=end, text=name, color=theme.SERIES[0]) for name, end in known.items()]
         theme.label_ends(axes, labels, gap=0.11)

@@ -1,10 +1,12 @@
-"""A figure as SVG that can stand inside a page: small, themed by the page, loading nothing."""
+"""A figure as SVG, inside a page or as a file: small, in the colours of light or dark mode, loading nothing."""
 
 from __future__ import annotations
 
 import html
 import io
 import re
+from importlib import resources
+from pathlib import Path
 
 import matplotlib
 from markupsafe import Markup
@@ -50,6 +52,18 @@ def inline_svg(figure: Figure, name: str, description: str) -> Markup:
     for color, variable in COLOR_VARIABLES.items():
         drawing = drawing.replace(color, f"var({variable})")
     return Markup(drawing)
+
+
+def save_svg(figure: Figure, path: Path) -> Path:
+    """Write a figure as a file in the colours of the reader's light or dark mode, and return its path."""
+    css = resources.files("podsrl.report").joinpath("report.css").read_text(encoding="utf-8")
+    style = css[: css.index("* {")] + "svg { background: var(--card); font-family: var(--sans); }"
+    width, height = (f"{72 * inches:.0f}" for inches in figure.get_size_inches())
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+    drawing = str(inline_svg(figure, path.stem, path.stem.replace("-", " "))).replace("<svg", head, 1)
+    start = drawing.index(">") + 1
+    path.write_text(f"{drawing[:start]}<style>{style}</style>{drawing[start:]}", encoding="utf-8")
+    return path
 
 
 def _attributes(description: str) -> str:

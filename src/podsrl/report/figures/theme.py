@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, PercentFormatter
 
+from podsrl.errors import cut
 from podsrl.lib.stages import FATES, OTHER, SHOWN_STAGES, UNACCOUNTED
 from podsrl.report.numbers import compact, duration
 
@@ -41,6 +40,8 @@ TOKEN_COLORS = dict(
         strict=True,
     )
 )
+LONGEST_NAME = 26
+"""Characters of a name in a figure."""
 
 _TICK_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
@@ -63,29 +64,9 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def save_png(figure: Figure, path: Path | str) -> Path:
-    """Write a figure as a PNG of 160 dots per inch and return its path."""
-    FigureCanvasAgg(figure)
-    figure.savefig(path, format="png", dpi=160)
-    return Path(path)
-
-
 def plain(text: str) -> str:
     """Return text that matplotlib draws as it is: a dollar sign would start a formula."""
     return text.replace("$", r"\$")
-
-
-def short(name: str, limit: int = 26) -> str:
-    """Return a name cut in its middle to at most `limit` characters.
-
-    Example:
-        >>> short("a-very-long-name-of-a-run", 11)
-        'a-ver…a-run'
-    """
-    if len(name) <= limit:
-        return name
-    half = (limit - 1) // 2
-    return f"{name[:half]}…{name[len(name) - half :]}"
 
 
 def arm_colors(arms: Sequence[str], baseline: str | None = None) -> dict[str, str]:
@@ -124,7 +105,7 @@ def style(axes: Axes, title: str, *, x_label: str = "", subtitle: str = "", key_
 def write_key(axes: Axes, colors: Mapping[str, str], columns: int) -> None:
     """Write each name with its colour between the axes and their title, in so many columns (`style`'s key_rows)."""
     axes.legend(
-        handles=[Patch(facecolor=color, label=plain(short(name))) for name, color in colors.items()],
+        handles=[Patch(facecolor=color, label=plain(cut(name, LONGEST_NAME))) for name, color in colors.items()],
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
         ncols=columns,
@@ -201,7 +182,7 @@ def _gap_missing(lower: Sequence[float], upper: Sequence[float], gap: float) -> 
 
 
 def _write_beside(axes: Axes, label: EndLabel, height: float) -> None:
-    lines = [(short(label.text), 5 if label.note else 0, 10.0, label.color, "bold")]
+    lines = [(cut(label.text, LONGEST_NAME), 5 if label.note else 0, 10.0, label.color, "bold")]
     if label.note:
         lines.append((label.note, -8, 8.5, MUTED, "normal"))
     for text, shift, size, color, weight in lines:

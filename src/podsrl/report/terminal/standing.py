@@ -11,8 +11,7 @@ import numpy as np
 from podsrl.lib.time_left import TimeLeft, share_done, time_text
 from podsrl.report import facts, numbers
 from podsrl.report.follow import FollowedRun
-from podsrl.report.read import Line
-from podsrl.report.terminal.curve import Array
+from podsrl.report.read import Array, Line
 from podsrl.run.group_log import LARGEST
 from podsrl.run.health import check_run
 
@@ -42,7 +41,7 @@ def standing(followed: FollowedRun) -> Standing:
     run, lines = followed.run, followed.run.steps
     steps, seconds = (_limit(run.option(f"stop.{name}")) for name in ("steps", "seconds"))
     recent = lines[-10:]
-    pace, rollouts = _mean(recent, "seconds/total"), run.num_rollouts()[-10:]
+    pace, rollouts = _mean(recent, "seconds/total"), run.series("rollouts/all")[-10:]
     if pace is not None and not pace > 0:
         pace = None
     ends = (*run.evaluations[:1], *lines[:1], *lines[-1:])
@@ -94,16 +93,13 @@ def as_json(followed: FollowedRun) -> dict[str, Any]:
 def plain_line(followed: FollowedRun) -> str:
     """Where a run stands, in one line."""
     at, run = standing(followed), followed.run
-    accuracies = run.accuracy_curve()[1]
-    held_out = f"held out {accuracies[-1]:.1%}" if accuracies.size else ""
-    training, reward = last_known(run.series("accuracy/all")), last_known(run.series("reward/all"))
     parts = [f"{followed.name}: {state_text(followed, at)}", step_text(at), *speed_texts(at)]
-    if training is not None:
-        parts.append(f"training {training:.1%}")
-    if held_out:
-        parts.append(held_out)
-    if reward is not None:
-        parts.append(f"mean reward {reward:.3f}")
+    lasts = {
+        "training {:.1%}": run.series("accuracy/all"),
+        "held out {:.1%}": run.accuracy_curve()[1],
+        "mean reward {:.3f}": run.series("reward/all"),
+    }
+    parts += [text.format(last) for text, values in lasts.items() if (last := last_known(values)) is not None]
     return ", ".join(parts)
 
 

@@ -1,4 +1,7 @@
-"""The page docs/options.md, from the schema and the tables that it names."""
+"""Print the page docs/options.md, from the schema and the tables that it names.
+
+Run: python docs/options.py > docs/options.md
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from podsrl.config.other_names import OTHER_NAMES
 _HEAD = """\
 # Options
 
-Every option of `pods train` and `pods compare`, made from the schema (`src/podsrl/config/schema.py`) by `pods config
---markdown`. `pods config` shows the same in a terminal, `pods config --of pretrain` the options of `pods pretrain`, and
-`pods config --resolved pods > mine.toml` writes a whole config to start from.
+Every option of `pods train` and `pods compare`, made from the schema (`src/podsrl/config/schema.py`) by
+`python docs/options.py > docs/options.md`. `pods config` shows the same in a terminal, `pods config --of pretrain` the
+options of `pods pretrain`, and `pods config --resolved pods > mine.toml` writes a whole config to start from.
 
 ## How to set them
 
@@ -87,3 +90,7 @@ def _elsewhere() -> str:
 
 def _by_origin(names: dict[str, list[str]]) -> str:
     return "; ".join(f"{origin} {', '.join(theirs)}" for origin, theirs in names.items())
+
+
+if __name__ == "__main__":
+    print(options_page(), end="")
