@@ -106,14 +106,8 @@ def _save(columns: Columns) -> bytes:
 def _load(data: bytes, like: Columns) -> Columns:
     """The columns, with the names and kinds of `like`. ValueError: they are not what was written."""
     columns = load(data)
-    checksum = columns.pop(_CHECKSUM, None)  # an earlier version wrote none
-    if checksum is not None and not np.array_equal(checksum, _checksum(columns)):
+    if not np.array_equal(columns.pop(_CHECKSUM), _checksum(columns)):
         raise ValueError("their checksum is another")
-    if (
-        "origin.lengths" in like and "origin.lengths" not in columns
-    ):  # earlier still every rollout had its group's prompt
-        size = len(columns["reward"])
-        columns |= {**_texts("origin", [""] * size), **_ragged("own_prompt", [()] * size, np.int32)}
     if {name: column.dtype for name, column in columns.items()} != {name: like[name].dtype for name in like}:
         raise ValueError("their columns are others")
     return columns

@@ -191,7 +191,6 @@ def test_a_checkpoint_with_another_step_under_way_than_it_was_saved_with_is_dama
     for state in (
         {**checkpoint.state, "underway": ""},
         {**checkpoint.state, "underway": "0" * 64},
-        {name: value for name, value in checkpoint.state.items() if name != "underway"},
     ):
         with pytest.raises(CheckpointError, match=r"is damaged: parts.safetensors does not hold the step under way"):
             trainer.load(replace(checkpoint, state=state))

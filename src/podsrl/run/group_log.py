@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AliasPath, BeforeValidator, Field, InstanceOf, StrictBool, StrictInt, TypeAdapter, ValidationError
 
 from podsrl.errors import short
 from podsrl.lib.text import prompt_text
@@ -17,30 +19,42 @@ from podsrl.types import Group, Rollout, Sample, Selection
 Json = dict[str, Any]
 LARGEST = 1e100
 """Largest absolute value of a number that a reader of logs believes."""
+Text = InstanceOf[str]
+"""Any, also one that UTF-8 cannot hold: a model can write half of a surrogate pair."""
+
+
+def _known(value: Any) -> Any:
+    """NaN is how Python's json writes a missing float; it means the same as null here."""
+    return None if value != value else value
+
+
+Number = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST)]
+Value = Annotated[Number | None, BeforeValidator(_known)]
+OfToken = Annotated[Number, BeforeValidator(lambda value: _known(value) or 0.0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRollout:
     """One rollout of a line."""
 
-    index: int
-    text: str
-    reward: float | None
+    index: StrictInt
+    text: Text
+    reward: Value
     """None where invalid or pruned."""
-    parts: Mapping[str, float | None]
+    parts: Mapping[Text, Value]
     """Each reward function's value; None where it gave none."""
-    is_correct: bool
-    invalid_reason: str | None
-    num_tokens: int
-    finish_reason: str
-    is_kept: bool
-    drop_reason: str | None
-    advantage: float | tuple[float, ...] | None
+    is_correct: StrictBool
+    invalid_reason: Text | None
+    num_tokens: StrictInt
+    finish_reason: Text
+    is_kept: Annotated[StrictBool, Field(alias="kept")]
+    drop_reason: Text | None
+    advantage: Value | tuple[OfToken, ...]
     """One value for the rollout, or one per token; None where dropped."""
-    version: int | tuple[int, ...] | None = None
+    version: StrictInt | tuple[StrictInt, ...] | None = None
     """Optimizer steps before the weights that made it, or one number per token where they changed meanwhile; None in a
     log that does not say."""
-    origin: str = ""
+    origin: Text = ""
     """In which other way than the group's it was asked, as `Rollout.origin`."""
 
     @property
@@ -63,12 +77,12 @@ class RecordedGroup:
     In a log from before groups were whole, `select.num_chunks` made a line of each chunk; their ids end in "#0", "#1" …
     """
 
-    step: int
-    group: str
-    task_id: str
-    prompt: str
+    step: StrictInt
+    group: Text
+    task_id: Annotated[Text, Field(validation_alias=AliasPath("task", "id"))]
+    prompt: Annotated[Text, Field(validation_alias=AliasPath("task", "prompt"))]
     """Chat messages are written as "role: content", one after another."""
-    answer: str
+    answer: Annotated[Text, Field(validation_alias=AliasPath("task", "answer"))]
     rollouts: tuple[RecordedRollout, ...]
 
     def by_reward(self) -> tuple[RecordedRollout, ...]:
@@ -96,6 +110,9 @@ class RecordedGroup:
             "task": {"id": self.task_id, "prompt": self.prompt, "answer": self.answer},
             "rollouts": [_rollout_json(rollout) for rollout in self.rollouts],
         }
+
+
+_ROLLOUT, _GROUP = TypeAdapter(RecordedRollout), TypeAdapter(RecordedGroup)
 
 
 def record_group(step: int, group: Group, selection: Selection, samples: Sequence[Sample]) -> RecordedGroup:
@@ -132,80 +149,18 @@ def _record_rollout(index: int, rollout: Rollout, selection: Selection, sample: 
 
 
 def _rollout_json(rollout: RecordedRollout) -> Json:
-    return {
-        "index": rollout.index,
-        "text": rollout.text,
-        "reward": rollout.reward,
-        "parts": dict(rollout.parts),
-        "is_correct": rollout.is_correct,
-        "invalid_reason": rollout.invalid_reason,
-        "num_tokens": rollout.num_tokens,
-        "finish_reason": rollout.finish_reason,
-        "kept": rollout.is_kept,
-        "drop_reason": rollout.drop_reason,
-        "advantage": list(rollout.advantage) if isinstance(rollout.advantage, tuple) else rollout.advantage,
-        "version": list(rollout.version) if isinstance(rollout.version, tuple) else rollout.version,
-        **({"origin": rollout.origin} if rollout.origin else {}),
-    }
+    entry: Json = _ROLLOUT.dump_python(rollout, by_alias=True)
+    return entry if rollout.origin else {name: value for name, value in entry.items() if name != "origin"}
 
 
 def parse_group(line: Mapping[str, Any]) -> RecordedGroup:
-    """Make the record of a parsed line.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: the line is no recorded group.
-    """
-    task = line["task"]
-    return RecordedGroup(
-        step=_read(line, "step", int),
-        group=_read(line, "group", str),
-        task_id=str(task["id"]),
-        prompt=prompt_text(task["prompt"]),
-        answer=str(task["answer"]),
-        rollouts=tuple(_parse_rollout(rollout) for rollout in line["rollouts"]),
-    )
-
-
-def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
-    advantage = entry["advantage"]
-    version = _read({"version": None} | dict(entry), "version", int, list, type(None))
-    return RecordedRollout(
-        index=_read(entry, "index", int),
-        text=_read(entry, "text", str),
-        reward=_number("reward", entry["reward"]),
-        parts={str(name): _number(name, value) for name, value in entry["parts"].items()},
-        is_correct=_read(entry, "is_correct", bool),
-        invalid_reason=_read(entry, "invalid_reason", str, type(None)),
-        num_tokens=_read(entry, "num_tokens", int),
-        finish_reason=_read(entry, "finish_reason", str),
-        is_kept=_read(entry, "kept", bool),
-        drop_reason=_read(entry, "drop_reason", str, type(None)),
-        advantage=(
-            tuple(_number("advantage", value) or 0.0 for value in advantage)
-            if isinstance(advantage, list)
-            else _number("advantage", advantage)
-        ),
-        version=(
-            tuple(_read({"version": one}, "version", int) for one in version) if isinstance(version, list) else version
-        ),
-        origin=_read({"origin": ""} | dict(entry), "origin", str),
-    )
-
-
-def _read(entry: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    value = entry[name]
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise ValueError(f"{name} = {short(value)}, wanted {' or '.join(kind.__name__ for kind in kinds)}")
-    return value
-
-
-def _number(name: str, value: Any) -> float | None:
-    # NaN is how Python's json writes a missing float; it means the same as null here.
-    if value is None or value != value:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST:
-        raise ValueError(f"{name} = {short(value)}, wanted a number of at most {LARGEST:g}")
-    return float(value)
+    """Make the record of a parsed line. ValueError: the line is no recorded group; its first wrong entry is named."""
+    try:
+        return _GROUP.validate_python(line)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(map(str, problem["loc"][:3]))
+        raise ValueError(f"{key} = {short(problem['input'])}: {problem['msg']}") from None
 
 
 def _finite(value: float) -> float | None:

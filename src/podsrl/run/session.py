@@ -112,7 +112,7 @@ def resume(
             if checkpoint is not None:
                 for line in checkpoint.damaged:
                     say(f"warning: {line}; going on from the checkpoint before it")
-                due = Due.of(checkpoint.state)
+                due = Due(**checkpoint.state["schedule"])
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
@@ -193,9 +193,7 @@ def _prepare(
         change = None
         if checkpoint is not None:
             change = check_data(checkpoint, describe_data(parts.tasks), is_allowed=is_allowed)
-            if "data" not in checkpoint.state:
-                say(f"warning: {checkpoint.path.name} does not say what its data was, so a change is not noticed")
-            elif is_allowed and change is None:
+            if is_allowed and change is None:
                 say("--allow-data-change has no effect: the data is the same")
         on_error.pop_all()
     return parts, [] if change is None else [f"the data changed: {change}"]

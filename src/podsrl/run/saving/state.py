@@ -1,6 +1,6 @@
 """Validate `state.json` of a checkpoint: every entry has its type and range and agrees with the others.
 
-An entry that an older version did not write may be absent, and entries that nothing reads are ignored.
+Entries that nothing reads are ignored.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class DueEvaluation(_Strict):
 
     last_eval_step: Annotated[int, Field(ge=-1, le=MAX_STEPS)]
     next_eval_seconds: Seconds
-    last_signal_step: Step = 0
-    last_valid_step: Step = 0
+    last_signal_step: Step
+    last_valid_step: Step
 
 
 class DataSide(_Strict):
@@ -73,11 +73,11 @@ class StoredState(_Strict):
     config: dict[str, Any]
     schedule: DueEvaluation
     log_bytes: dict[str, Natural]
-    matmul: dict[str, Any] | None = None
-    data: Data | None = None
-    parts: dict[str, dict[str, Any]] = {}
-    device: str = ""
-    underway: str = ""
+    matmul: dict[str, Any] | None
+    data: Data
+    parts: dict[str, dict[str, Any]]
+    device: str
+    underway: str
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
