@@ -37,26 +37,26 @@ ReferenceContext: TypeAlias = Callable[[], AbstractContextManager[nn.Module]]
 class UpdateStats:
     """One `forward_backward`. Means are over the tokens that went through the model; 0 where there was none."""
 
-    loss: float
-    entropy: float
+    loss: float = 0.0
+    entropy: float = 0.0
     """Nats per token."""
-    kl: float | None
+    kl: float | None = None
     """k3 estimate of KL(policy || reference), nats per token; None without a reference."""
-    clip_fraction: float
+    clip_fraction: float = 0.0
     """Share of tokens where the bound acts."""
-    logprob_gap: float
+    logprob_gap: float = 0.0
     """Mean |log-prob now - log-prob when sampled|: how far the policy has moved, or trainer and generator differ."""
-    ratio_max: float
+    ratio_max: float = 0.0
     """Largest importance ratio."""
-    num_sequences: int
+    num_sequences: int = 0
     """Rows of the batch."""
-    num_tokens: int
+    num_tokens: int = 0
     """Completion tokens of the batch."""
-    num_trained_rows: int
+    num_trained_rows: int = 0
     """Rows that went through the model."""
-    num_trained_tokens: int
+    num_trained_tokens: int = 0
     """Completion tokens that went through the model."""
-    num_micro_batches: int
+    num_micro_batches: int = 0
 
 
 class Updater:
