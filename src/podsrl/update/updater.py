@@ -22,7 +22,6 @@ from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.torch_model import evaluating, own_modes
 from podsrl.update.batch import Batch, empty_piece
 from podsrl.update.float32_sums import float32_sums
-from podsrl.update.logprobs import HeadPath
 from podsrl.update.loss import LossSpec, check_loss, policy_loss
 from podsrl.update.micro_batches import Rows, micro_batches
 from podsrl.update.optimizer import Optimizer
@@ -75,8 +74,6 @@ class Updater:
             the trained model with its adapters off. It is entered once per micro-batch.
         temperature: softmax temperature, the one the rollouts were sampled with.
         max_length: token limit of a completion; needed by a loss with aggregate = "constant".
-        skip_zero_signal: leave out rows of advantage 0 where there is no KL penalty: their gradient is exactly zero.
-            Rows without a completion token are always left out. Both still count as rows and tokens of the step.
         forward: the forward of `model`, already made (and perhaps sharded), which then decides about temperature,
             chunks, packing and sharing; by default a new one.
 
@@ -112,7 +109,6 @@ class Updater:
         reference_context: ReferenceContext | None = None,
         temperature: float = 1.0,
         max_length: int | None = None,
-        skip_zero_signal: bool = True,
         forward: TokenLogprobs | None = None,
     ) -> None:
         check_loss(loss, kl_beta=kl_beta, max_length=max_length)
@@ -128,15 +124,9 @@ class Updater:
         self._reference = _reference_forward(self._forward, kl_beta, reference, reference_context)
         self._loss = {**loss.arguments(), "kl_beta": kl_beta, "max_length": max_length}
         self._micro_batch_tokens = options.micro_batch_tokens
-        self._skips_rows = skip_zero_signal
         self._device = next(model.parameters()).device
         avoid_cudnn_attention(self._device)
         self.optimizer = Optimizer(model, options)
-
-    @property
-    def head_path(self) -> HeadPath:
-        """How this model's logits are made, and why."""
-        return self._forward.head_path
 
     @property
     def layout(self) -> str:
@@ -157,7 +147,9 @@ class Updater:
     ) -> UpdateStats:
         """Add the gradient of the loss over `batch` to the model's gradients.
 
-        Dropout is active during this call only, and draws from torch's global generator.
+        Rows whose gradient is exactly 0 do not run: those without a completion token and, without a KL penalty, those
+        of advantage 0. They still count as rows and tokens of the step. Dropout is active during this call only, and
+        draws from torch's global generator.
 
         Args:
             batch: on any device, best on the CPU: each micro-batch moves to the model's device before its forward.
@@ -202,7 +194,7 @@ class Updater:
         """How rows lie, and the micro-batches."""
         batch = batch.to(CPU)
         has_gradient = batch.target_mask.any(-1)
-        if self._skips_rows and self._reference is None:
+        if self._reference is None:
             has_gradient &= batch.has_advantage()
         batch = batch if has_gradient.all() else batch.rows(has_gradient)
         kind = self._forward.kind(batch)

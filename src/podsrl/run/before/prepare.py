@@ -214,9 +214,20 @@ def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained:
             f"task.name = '{config.task.name}': the data found has no training questions, so it can only be "
             "evaluated on; set task.path to a folder that has train.jsonl too, or to another set"
         )
-    rewards, correct, format = _resolve_rewards(config, tasks)
+    task = config.task
+    rewards = tasks.rewards if task.rewards is None else task.rewards
+    correct = tasks.correct if task.correct is None else task.correct
+    format = tasks.format if task.format is None else task.format
+    scorer = Scorer(
+        rewards,
+        correct,
+        format=format,
+        workers=task.reward_workers,
+        timeout_seconds=task.reward_timeout_seconds,
+        batch_timeout_seconds=task.batch_timeout_seconds,
+    )
     with ExitStack() as on_error:
-        scorer = on_error.enter_context(_scorer(config, rewards, correct, format))
+        on_error.enter_context(scorer)
         warnings = tuple(scorer.probe((tasks.train if is_trained else tasks.eval)[0]))
         on_error.pop_all()
     return replace(
@@ -235,23 +246,3 @@ def _question_advice(config: RunConfig, found: Found) -> list[str]:
         *repeat_advice(config, tasks),
         *tasks.notes,
     ]
-
-
-def _scorer(config: RunConfig, rewards: Mapping[str, float], correct: str, format: str | None) -> Scorer:
-    return Scorer(
-        rewards,
-        correct,
-        format=format,
-        workers=config.task.reward_workers,
-        timeout_seconds=config.task.reward_timeout_seconds,
-        batch_timeout_seconds=config.task.batch_timeout_seconds,
-    )
-
-
-def _resolve_rewards(config: RunConfig, tasks: TaskSet) -> tuple[Mapping[str, float], str, str | None]:
-    task = config.task
-    return (
-        task.rewards if task.rewards is not None else tasks.rewards,
-        task.correct if task.correct is not None else tasks.correct,
-        task.format if task.format is not None else tasks.format,
-    )
