@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from loops import each
-from podsrl.run.group_log import LARGEST, parse_group, record_group
+from podsrl.run.group_log import LARGEST, group_line, parse_group
 from podsrl.types import Completion, FinishReason, Group, Rollout, Sample, Selection, Task
 from podsrl.update import to_samples
 
@@ -49,11 +49,16 @@ def samples_of(group: Group, selection: Selection, advantages: list[float]) -> l
     return to_samples([group], [selection], [torch.tensor(advantages)])
 
 
+def written(line: dict[str, Any]) -> Any:
+    """What a reader of the file gets."""
+    return json.loads(json.dumps(line))
+
+
 def line_of(rewards: list[float], advantages: list[float] | None = None, **changes: Any) -> dict[str, Any]:
     """A line in which all rollouts are kept, by default with their rewards' distance from 0.5 as advantages."""
     selection = Selection(group_id="s1/0/7+5", kept=tuple(range(len(rewards))), dropped={})
     own, group = advantages or [reward - 0.5 for reward in rewards], group_of(rewards, **changes)
-    return record_group(1, group, selection, samples_of(group, selection, own)).to_json()
+    return written(group_line(1, group, selection, samples_of(group, selection, own)))
 
 
 def rollout(index: int, length: int, finish: FinishReason, **changes: Any) -> Rollout:
@@ -149,10 +154,9 @@ LINE: dict[str, Any] = {
 
 
 def test_a_line_written_by_hand_is_the_line_of_its_group_and_is_read_back() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
-    assert record.to_json() == LINE
-    assert parse_group(LINE) == record
-    assert list(record.to_json()["rollouts"][0]) == list(LINE["rollouts"][0])
+    line = written(group_line(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75])))
+    assert line == LINE
+    assert list(line["rollouts"][0]) == list(LINE["rollouts"][0])
 
 
 def test_the_line_has_the_documented_names() -> None:
@@ -172,11 +176,10 @@ def test_a_number_is_believed_up_to_1e100_and_no_further() -> None:
         parse_group(line)
 
 
-def test_a_record_survives_its_line() -> None:
+def test_a_line_says_what_became_of_each_rollout() -> None:
     group = group_of([0.0, 1.0, 1.0, NAN])
     selection = Selection(group_id="s1/0/7+5", kept=(0, 2), dropped={1: "not_selected", 3: "pruned"})
-    record = record_group(1, group, selection, samples_of(group, selection, [-1.0, 1.0]))
-    assert parse_group(json.loads(json.dumps(record.to_json()))) == record
+    record = parse_group(written(group_line(1, group, selection, samples_of(group, selection, [-1.0, 1.0]))))
     assert [rollout.advantage for rollout in record.rollouts] == [-1.0, None, 1.0, None]
     assert [rollout.is_kept for rollout in record.rollouts] == [True, False, True, False]
     assert [rollout.reward for rollout in record.rollouts] == [0.0, 1.0, 1.0, None]
@@ -186,11 +189,11 @@ def test_a_record_survives_its_line() -> None:
 def test_an_advantage_per_token_loses_its_padding() -> None:
     selection = Selection(group_id="s1/0/7+5", kept=(0, 1), dropped={})
     group, padded = group_of([0.0, 1.0]), torch.tensor([[-1.0, -0.5, 0.0], [1.0, 0.0, 0.0]])
-    record = record_group(1, group, selection, to_samples([group], [selection], [padded]))
+    line = written(group_line(1, group, selection, to_samples([group], [selection], [padded])))
+    record = parse_group(line)
     assert [rollout.advantage for rollout in record.rollouts] == [(-1.0, -0.5), (1.0, 0.0)]
     assert [rollout.mean_advantage for rollout in record.rollouts] == [-0.75, 0.5]
-    assert [entry["advantage"] for entry in record.to_json()["rollouts"]] == [(-1.0, -0.5), (1.0, 0.0)]
-    assert parse_group(json.loads(json.dumps(record.to_json()))) == record
+    assert [entry["advantage"] for entry in line["rollouts"]] == [[-1.0, -0.5], [1.0, 0.0]]
 
 
 def test_a_line_says_which_weights_made_each_token() -> None:
@@ -198,7 +201,7 @@ def test_a_line_says_which_weights_made_each_token() -> None:
     mixed = replace(group.rollouts[1].completion, version=4, versions=(4, 5))
     group = replace(group, rollouts=(group.rollouts[0], replace(group.rollouts[1], completion=mixed)))
     selection = Selection(group_id=group.id, kept=(), dropped={0: "not_selected", 1: "not_selected"})
-    line = json.loads(json.dumps(record_group(1, group, selection, []).to_json()))
+    line = written(group_line(1, group, selection, []))
     assert [rollout.version for rollout in parse_group(line).rollouts] == [0, (4, 5)]
     for rollout in line["rollouts"]:
         del rollout["version"]  # an older log
@@ -223,18 +226,19 @@ def test_a_group_has_signal_where_kept_rewards_differ() -> None:
 def test_a_dropped_reward_is_no_signal() -> None:
     selection = Selection(group_id="s1/0/7+5", kept=(0, 1), dropped={2: "not_selected"})
     equal = group_of([1.0, 1.0, 0.0])
-    assert record_group(1, equal, selection, samples_of(equal, selection, [0.5, -0.5])).is_zero_signal
+    line = group_line(1, equal, selection, samples_of(equal, selection, [0.5, -0.5]))
+    assert parse_group(written(line)).is_zero_signal
 
 
 def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
+    record = parse_group(LINE)
     assert [rollout.mean_advantage for rollout in record.rollouts] == [0.75, -0.75, None, None]
     of_no_token = replace(record.rollouts[0], advantage=())
     assert of_no_token.mean_advantage == 0.0
 
 
 def test_a_postponed_rollout_counts_as_pruned() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
+    record = parse_group(LINE)
     assert [rollout.is_pruned for rollout in record.rollouts] == [False, False, False, True]
     assert replace(record.rollouts[0], finish_reason="postponed").is_pruned
 

@@ -1,6 +1,6 @@
 """A line of `groups.jsonl`: every rollout of one task, with its reward and advantage, and why it was dropped.
 
-`record_group` makes the record of a step's group, `RecordedGroup.to_json` the line, `parse_group` the record again.
+`group_line` makes the line of a step's group, `parse_group` the record that readers use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _known(value: Any) -> Any:
 
 Number = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST)]
 Value = Annotated[Number | None, BeforeValidator(_known)]
-OfToken = Annotated[Number, BeforeValidator(lambda value: _known(value) or 0.0)]
+OfToken = Annotated[Number, BeforeValidator(lambda value: 0.0 if _known(value) is None else value)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,55 +102,41 @@ class RecordedGroup:
         has_advantage = any(rollout.advantage not in (None, 0.0) for rollout in kept)
         return len({rollout.reward for rollout in kept}) <= 1 or not has_advantage
 
-    def to_json(self) -> Json:
-        """The line that `parse_group` reads back."""
-        return {
-            "step": self.step,
-            "group": self.group,
-            "task": {"id": self.task_id, "prompt": self.prompt, "answer": self.answer},
-            "rollouts": [_rollout_json(rollout) for rollout in self.rollouts],
-        }
+
+_GROUP = TypeAdapter(RecordedGroup)
 
 
-_ROLLOUT, _GROUP = TypeAdapter(RecordedRollout), TypeAdapter(RecordedGroup)
-
-
-def record_group(step: int, group: Group, selection: Selection, samples: Sequence[Sample]) -> RecordedGroup:
-    """The record of a step's group; `samples` are its m, in the order of `selection.kept`."""
+def group_line(step: int, group: Group, selection: Selection, samples: Sequence[Sample]) -> Json:
+    """The line of a step's group, as JSON; `samples` are its m, in the order of `selection.kept`."""
     sample_of = dict(zip(selection.kept, samples, strict=True))
-    return RecordedGroup(
-        step=step,
-        group=group.id,
-        task_id=group.task.id,
-        prompt=prompt_text(group.task.prompt),
-        answer=group.task.answer,
-        rollouts=tuple(
-            _record_rollout(i, rollout, selection, sample_of.get(i)) for i, rollout in enumerate(group.rollouts)
-        ),
-    )
+    return {
+        "step": step,
+        "group": group.id,
+        "task": {"id": group.task.id, "prompt": prompt_text(group.task.prompt), "answer": group.task.answer},
+        "rollouts": [
+            _rollout_json(index, rollout, selection.dropped.get(index), sample_of.get(index))
+            for index, rollout in enumerate(group.rollouts)
+        ],
+    }
 
 
-def _record_rollout(index: int, rollout: Rollout, selection: Selection, sample: Sample | None) -> RecordedRollout:
-    return RecordedRollout(
-        index=index,
-        text=rollout.text,
-        reward=_finite(rollout.reward) if rollout.is_valid else None,
-        parts={name: _finite(value) for name, value in rollout.parts.items()},
-        is_correct=rollout.is_correct,
-        invalid_reason=rollout.invalid_reason,
-        num_tokens=len(rollout.completion.token_ids),
-        finish_reason=rollout.completion.finish_reason,
-        is_kept=sample is not None,
-        drop_reason=selection.dropped.get(index),
-        advantage=None if sample is None else sample.advantage,
-        version=rollout.completion.versions or rollout.completion.version,
-        origin=rollout.origin,
-    )
-
-
-def _rollout_json(rollout: RecordedRollout) -> Json:
-    entry: Json = _ROLLOUT.dump_python(rollout, by_alias=True)
-    return entry if rollout.origin else {name: value for name, value in entry.items() if name != "origin"}
+def _rollout_json(index: int, rollout: Rollout, drop_reason: str | None, sample: Sample | None) -> Json:
+    completion = rollout.completion
+    return {
+        "index": index,
+        "text": rollout.text,
+        "reward": _finite(rollout.reward) if rollout.is_valid else None,
+        "parts": {name: _finite(value) for name, value in rollout.parts.items()},
+        "is_correct": rollout.is_correct,
+        "invalid_reason": rollout.invalid_reason,
+        "num_tokens": len(completion.token_ids),
+        "finish_reason": completion.finish_reason,
+        "kept": sample is not None,
+        "drop_reason": drop_reason,
+        "advantage": None if sample is None else sample.advantage,
+        "version": completion.versions or completion.version,
+        **({"origin": rollout.origin} if rollout.origin else {}),
+    }
 
 
 def parse_group(line: Mapping[str, Any]) -> RecordedGroup:
