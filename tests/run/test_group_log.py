@@ -204,7 +204,7 @@ def test_a_line_says_which_weights_made_each_token() -> None:
     line = written(group_line(1, group, selection, []))
     assert [rollout.version for rollout in parse_group(line).rollouts] == [0, (4, 5)]
     for rollout in line["rollouts"]:
-        del rollout["version"]  # an older log
+        del rollout["version"]
     assert [rollout.version for rollout in parse_group(line).rollouts] == [None, None]
     line["rollouts"][0]["version"] = ["4"]
     with pytest.raises(ValueError, match="version"):
@@ -251,10 +251,6 @@ def test_a_group_whose_advantages_are_all_zero_has_no_signal() -> None:
 def test_chat_messages_are_written_with_their_roles() -> None:
     prompt = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "7+5?"})
     assert parse_group(line_of([1.0], prompt=prompt)).prompt == "system: Be brief.\nuser: 7+5?"
-
-
-def test_a_chunk_of_an_older_log_is_read() -> None:
-    assert parse_group(line_of([1.0]) | {"group": "s1/0/7+5#1"}).group == "s1/0/7+5#1"
 
 
 def test_a_reward_that_is_nan_counts_as_none() -> None:

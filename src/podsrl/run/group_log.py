@@ -72,10 +72,7 @@ class RecordedRollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedGroup:
-    """One line: all rollouts of one task in one step.
-
-    In a log from before groups were whole, `select.num_chunks` made a line of each chunk; their ids end in "#0", "#1" …
-    """
+    """One line: all rollouts of one task in one step."""
 
     step: StrictInt
     group: Text

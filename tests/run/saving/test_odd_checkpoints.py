@@ -288,7 +288,7 @@ def test_a_state_as_it_is_saved_passes() -> None:
         ({"step": 4.0}, "step"),
         ({"step": True}, "step"),
         ({"version": -1}, "version"),
-        ({"version": 2}, "num_steps"),
+        ({"version": 2}, "version = 2, wanted 3"),
         ({"data_position": 31}, "data_position"),
         ({"train_seconds": float("nan")}, "train_seconds"),
         ({"train_seconds": -1.0}, "train_seconds"),

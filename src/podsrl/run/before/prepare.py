@@ -6,8 +6,8 @@ without what this machine lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -51,7 +51,7 @@ from podsrl.update import (
     try_advantage,
 )
 
-Excuse = Callable[[str], AbstractContextManager[None]]
+Excuse = Callable[[str], AbstractContextManager[Any]]
 """Given what is looked for, in words: a context that may swallow an `UnavailableError`."""
 
 
@@ -119,12 +119,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     return Prepared(**{each.name: getattr(found, each.name) for each in fields(Found)}, notes=notes)
 
 
-@contextmanager
-def _nothing(what: str) -> Iterator[None]:
-    yield
-
-
-def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, excuse: Excuse = _nothing) -> Found:
+def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, excuse: Excuse = nullcontext) -> Found:
     """Look for all that `prepare` returns, in the order of what it costs.
 
     `excuse` is entered around what another machine may have although this one has not.

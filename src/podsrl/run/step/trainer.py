@@ -53,7 +53,6 @@ from podsrl.run.step.wiring import (
     new_learner,
     opening_view,
     stop_token_ids,
-    train_sampling,
 )
 from podsrl.scale.processes import Processes, join_processes
 from podsrl.score import ScoreStats
@@ -292,7 +291,16 @@ class Trainer:
     @property
     def sampling(self) -> Sampling:
         """How the rollouts that are trained on are drawn."""
-        return train_sampling(self.config, self.stop_token_ids)
+        rollouts = self.config.rollouts
+        return Sampling(
+            temperature=rollouts.temperature,
+            top_p=rollouts.top_p,
+            top_k=rollouts.top_k,
+            min_p=rollouts.min_p,
+            max_new_tokens=rollouts.max_new_tokens,
+            stop_token_ids=self.stop_token_ids,
+            stop_strings=rollouts.stop_strings,
+        )
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:

@@ -67,25 +67,6 @@ def stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted(ids - {None}))
 
 
-def train_sampling(config: RunConfig, stop_token_ids: tuple[int, ...]) -> Sampling:
-    """How the rollouts that are trained on are drawn."""
-    rollouts = config.rollouts
-    return Sampling(
-        temperature=rollouts.temperature,
-        top_p=rollouts.top_p,
-        top_k=rollouts.top_k,
-        min_p=rollouts.min_p,
-        max_new_tokens=rollouts.max_new_tokens,
-        stop_token_ids=stop_token_ids,
-        stop_strings=rollouts.stop_strings,
-    )
-
-
-def num_words(model: Any) -> int:
-    """Size of a model's vocabulary."""
-    return int(model.get_input_embeddings().weight.shape[0])
-
-
 def generator_model(policy: Policy, is_sharded: bool) -> Any:
     """What the engine samples from: its own whole copy if the trainer's weights are about to be sharded."""
     if is_sharded and policy.generator_model is policy.model:
@@ -162,7 +143,7 @@ def new_collector(
         sampling=sampling,
         max_prompt_tokens=config.rollouts.max_prompt_tokens,
         max_guided_tokens=longest_asked(config, model, parts),
-        num_words=num_words(model),
+        num_words=len(model.get_input_embeddings().weight),
         kind=parts.generator,
     )
 
