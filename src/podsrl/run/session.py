@@ -23,7 +23,6 @@ from podsrl.lib.signals import answered_by, interrupt
 from podsrl.run.before.data_digest import describe_data
 from podsrl.run.before.no_effect import Option, idle_notes, set_options
 from podsrl.run.before.prepare import Prepared, prepare
-from podsrl.run.before.sizes import at_most
 from podsrl.run.due import Due
 from podsrl.run.loop import Outcome, train
 from podsrl.run.saving.changes import check_data, forbidden_changes
@@ -295,12 +294,10 @@ def _setup(trainer: Trainer) -> dict[str, str]:
 
 
 def _options(trainer: Trainer) -> Iterator[Option]:
-    """What the config sets, with what changes nothing, by the sizes that this run has."""
-    config, rollouts = at_most(trainer.config, trainer.parts.slots), dict[str, Any]()
-    if bound := getattr(trainer.engine, "kv_cache_bytes", None):
-        rollouts["kv_cache_bytes"] = bound
-    sized = with_values(config, task={"num_eval": len(trainer.tasks.eval)}, rollouts=rollouts)
-    return set_options(trainer.config, sized, trainer.processes.num_processes)
+    """What the config sets, with what changes nothing, by the memory that this run has."""
+    bound = getattr(trainer.engine, "kv_cache_bytes", None) or trainer.config.rollouts.kv_cache_bytes
+    bounded = with_values(trainer.config, rollouts={"kv_cache_bytes": bound})
+    return set_options(trainer.config, bounded, trainer.processes.num_processes)
 
 
 @contextmanager
