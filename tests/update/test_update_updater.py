@@ -129,7 +129,7 @@ def test_a_step_without_any_signal_changes_nothing(make_model: Build, make_rows:
     assert (stats.num_trained_rows, stats.num_sequences, stats.loss, stats.num_micro_batches) == (0, 3, 0.0, 0)
     assert trainer.optim_step() == 0.0
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
-    assert trainer.state_dict() == ({}, {"num_steps": 0, "num_skipped_steps": 0})
+    assert trainer.optimizer.state_dict() == ({}, {"num_steps": 0, "num_skipped_steps": 0})
 
 
 def test_rows_without_completion_tokens_count_as_rows_and_are_never_run(make_model: Build) -> None:
@@ -231,11 +231,11 @@ def test_a_state_round_trip_gives_a_bit_identical_next_step(make_model: Build, m
     for _ in range(2):
         trainer.forward_backward(batch)
         trainer.optim_step()
-    tensors, numbers = trainer.state_dict()
+    tensors, numbers = trainer.optimizer.state_dict()
     second = make_model(dtype=torch.float32)
     second.load_state_dict(first.state_dict())
     resumed = updater(second, warmup_steps=3)
-    resumed.load_state_dict({key: value.clone() for key, value in tensors.items()}, numbers)
+    resumed.optimizer.load_state_dict({key: value.clone() for key, value in tensors.items()}, numbers)
     results = []
     for each in (trainer, resumed):
         stats = each.forward_backward(batch)
@@ -268,7 +268,7 @@ def test_sixteen_bit_models_train(make_model: Build, make_rows: Rows) -> None:
     trainer = updater(model)
     stats = trainer.forward_backward(make_rows())
     assert math.isfinite(stats.loss) and trainer.optim_step() > 0
-    assert trainer.state_dict()[0]["exp_avg/model.embed_tokens.weight"].dtype == torch.float32
+    assert trainer.optimizer.state_dict()[0]["exp_avg/model.embed_tokens.weight"].dtype == torch.float32
 
 
 @pytest.mark.filterwarnings("ignore:.*all logits")

@@ -7,7 +7,7 @@ tokens of the whole step.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -181,14 +181,6 @@ class Updater:
     def peak_bytes(self) -> int | None:
         """Peak GPU memory in bytes since the last `forward_backward` began; None on a CPU."""
         return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
-
-    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
-        """The optimizer's tensors and counts; neither the weights nor the reference."""
-        return self.optimizer.state_dict()
-
-    def load_state_dict(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, int]) -> None:
-        """Continue from `state_dict`, bit for bit once the weights are loaded too."""
-        self.optimizer.load_state_dict(tensors, numbers)
 
     def _pieces(self, batch: Batch) -> tuple[Rows, list[Batch]]:
         """How rows lie, and the micro-batches."""

@@ -118,7 +118,7 @@ class Learner:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, int]]:
         """Weights, optimizer tensors and optimizer counts. Every process calls it; process 0 gets whole tensors."""
-        tensors, numbers = self.updater.state_dict()
+        tensors, numbers = self.updater.optimizer.state_dict()
         weights = self.policy.weights()
         if self._is_sharded:
             tensors, weights = collect(tensors, self._processes), collect(weights, self._processes)

@@ -43,11 +43,10 @@ from podsrl.run.step.agreement import check_same_choice, check_same_run
 from podsrl.run.step.clock import StageClock
 from podsrl.run.step.collected import Collected, Load, gather_load
 from podsrl.run.step.counters import Progress
-from podsrl.run.step.generators import new_generator
+from podsrl.run.step.generators import describe_generation, new_generator
 from podsrl.run.step.learn import UpdateResult
 from podsrl.run.step.trainer_state import load_trainer, save_trainer
 from podsrl.run.step.wiring import (
-    describe_generation,
     longest_asked,
     new_collector,
     new_learner,

@@ -68,7 +68,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     has_other_data = check_data(checkpoint, trainer.data, is_allowed=allow_data_change) is not None
     trainer.policy.load(checkpoint.model, write_shard)
     moments = checkpoint.optimizer(shard_moment(trainer.model))
-    trainer.learner.updater.load_state_dict(moments, state["optimizer"])
+    trainer.learner.updater.optimizer.load_state_dict(moments, state["optimizer"])
     arrays = checkpoint.parts()
     begun = take_arrays(arrays)
     underway = None if has_other_data else _take_underway(trainer, checkpoint, begun)
