@@ -49,18 +49,18 @@ def test_success_is_the_logistic_function_also_far_out() -> None:
         assert Population([0.0, math.log(3.0), -1000.0, 1000.0]).success.tolist() == pytest.approx([0.5, 0.75, 0, 1])
 
 
-def test_logits_rise_by_rate_times_own_and_shared_signals_of_the_cluster() -> None:
-    population = Population([0.0, 0.0, 1.0, -1.0], rate=0.5, shared=0.25, clusters=[7, 7, 3, 7])
-    population.learn([3.0, 0.0, 2.0, 6.0])
-    # Cluster 7 has the mean 3: .5 (.75·3 + .25·3) = 1.5, .5·.25·3 = .375, .5 (.75·6 + .25·3) = 2.625; alone .5·2 = 1.
-    assert population.logits.tolist() == pytest.approx([1.5, 0.375, 2.0, 1.625])
+def test_logits_rise_by_rate_times_own_and_shared_signals() -> None:
+    population = Population([0.0, 0.0, -1.0], rate=0.5, shared=0.25)
+    population.learn([3.0, 0.0, 6.0])
+    # Their mean is 3: .5 (.75·3 + .25·3) = 1.5, .5·.25·3 = .375, .5 (.75·6 + .25·3) = 2.625.
+    assert population.logits.tolist() == pytest.approx([1.5, 0.375, 1.625])
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.3, 1.0])
 def test_sharing_moves_gains_and_adds_none(shared: float) -> None:
     rng = np.random.default_rng(0)
     signals, logits = rng.random(20), rng.normal(size=20)
-    population = Population(logits, rate=0.1, shared=shared, clusters=rng.integers(0, 4, size=20))
+    population = Population(logits, rate=0.1, shared=shared)
     population.learn(signals)
     assert population.logits.sum() - logits.sum() == pytest.approx(0.1 * signals.sum())
 
@@ -90,7 +90,6 @@ def test_the_signal_is_the_gradient_of_a_policy_with_one_parameter_and_half_of_a
         ({"logits": [0.0, math.nan]}, "logits"),
         ({"logits": [0.0], "rate": 0.0}, "rate = 0.0"),
         ({"logits": [0.0], "shared": 1.5}, "shared = 1.5"),
-        ({"logits": [0.0, 1.0], "clusters": [1]}, "clusters"),
     ],
 )
 def test_what_is_no_population_is_named(arguments: Any, message: str) -> None:
@@ -193,7 +192,7 @@ def test_probes_and_groups_left_out_are_counted_and_learned_from_but_teach_nothi
     assert (population.logits > 0).sum() == step.num_mixed <= 1
 
 
-def test_a_guided_prompt_makes_its_rollouts_easier_and_leaves_the_question(budget_of: Any) -> None:
+def test_a_guided_prompt_is_told_by_its_rollouts(budget_of: Any) -> None:
     def guide(view: View, asks: Sequence[Ask]) -> list[Ask]:
         return [Ask(index=ask.index, num_rollouts=8, prompt="With a hint.", origin="hint") for ask in asks]
 
@@ -203,11 +202,10 @@ def test_a_guided_prompt_makes_its_rollouts_easier_and_leaves_the_question(budge
         groups.extend(view.groups)
         return []
 
-    population, [step] = run([-50.0] * 4, budget=budget_of(guide=guide, keep=keep), guided=100.0)
+    run([-50.0] * 4, budget=budget_of(guide=guide, keep=keep))
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    assert all(rollout.is_correct and rollout.origin == "hint" for rollout in rollouts) and len(rollouts) == 32
-    assert all(rollout.prompt_ids != group.prompt_ids for group in groups for rollout in group.rollouts)
-    assert population.logits.tolist() == [-50.0] * 4 and step.spread == pytest.approx(0.0, abs=1e-20)
+    assert all(rollout.origin == "hint" for rollout in rollouts) and len(rollouts) == 32
+    assert all(rollout.prompt_ids not in (None, group.prompt_ids) for group in groups for rollout in group.rollouts)
 
 
 def test_what_the_budget_checks_in_a_run_is_checked_here(budget_of: Any) -> None:

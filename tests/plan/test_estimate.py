@@ -87,7 +87,7 @@ def test_weights_gradients_and_moments_are_exact(folder: Path, dtype: str) -> No
     num_bytes = sum(p.grad.nbytes for p in model.parameters())
     float32 = sum(4 * p.numel() for p in model.parameters()) if dtype != "float32" else 0
     updater.optim_step()
-    state = updater.state_dict()[0]
+    state = updater.optimizer.state_dict()[0]
     found = parts_of(config, read_shape(config.model))
     assert found["weights"] == sum(p.nbytes for p in model.parameters())
     assert found["gradients"] == num_bytes + float32

@@ -14,7 +14,7 @@ import torch
 import made
 from loops import each
 from made import rollout, selection
-from podsrl.run.group_log import LARGEST, parse_group, record_group
+from podsrl.run.group_log import LARGEST, group_line, parse_group
 from podsrl.types import Group, Sample, Selection, Task
 from podsrl.update import to_samples
 
@@ -30,11 +30,16 @@ def samples_of(group: Group, selection: Selection, advantages: list[float]) -> l
     return to_samples([group], [selection], [torch.tensor(advantages)])
 
 
+def written(line: dict[str, Any]) -> Any:
+    """What a reader of the file gets."""
+    return json.loads(json.dumps(line))
+
+
 def line_of(rewards: list[float], advantages: list[float] | None = None, **changes: Any) -> dict[str, Any]:
     """A line in which all rollouts are kept, by default with their rewards' distance from 0.5 as advantages."""
     own, group = advantages or [reward - 0.5 for reward in rewards], group_of(rewards, **changes)
     kept = selection(group, range(len(rewards)))
-    return record_group(1, group, kept, samples_of(group, kept, own)).to_json()
+    return written(group_line(1, group, kept, samples_of(group, kept, own)))
 
 
 FOUR = replace(
@@ -66,10 +71,9 @@ LINE: dict[str, Any] = {
 
 
 def test_a_line_written_by_hand_is_the_line_of_its_group_and_is_read_back() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
-    assert record.to_json() == LINE
-    assert parse_group(LINE) == record
-    assert list(record.to_json()["rollouts"][0]) == list(LINE["rollouts"][0])
+    line = written(group_line(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75])))
+    assert line == LINE
+    assert list(line["rollouts"][0]) == list(LINE["rollouts"][0])
 
 
 def test_the_line_has_the_documented_names() -> None:
@@ -92,16 +96,16 @@ def test_a_number_is_believed_up_to_1e100_and_no_further() -> None:
 def test_an_advantage_per_token_loses_its_padding() -> None:
     group = made.group_of("s1/0/7+5", 0.0, 1.0, lengths=(2, 1))
     kept, padded = selection(group, (0, 1)), torch.tensor([[-1.0, -0.5, 0.0], [1.0, 0.0, 0.0]])
-    record = record_group(1, group, kept, to_samples([group], [kept], [padded]))
+    line = written(group_line(1, group, kept, to_samples([group], [kept], [padded])))
+    record = parse_group(line)
     assert [rollout.advantage for rollout in record.rollouts] == [(-1.0, -0.5), (1.0,)]
     assert [rollout.mean_advantage for rollout in record.rollouts] == [-0.75, 1.0]
-    assert [entry["advantage"] for entry in record.to_json()["rollouts"]] == [[-1.0, -0.5], [1.0]]
-    assert parse_group(json.loads(json.dumps(record.to_json()))) == record
+    assert [entry["advantage"] for entry in line["rollouts"]] == [[-1.0, -0.5], [1.0]]
 
 
 def test_a_line_says_which_weights_made_each_token() -> None:
     group = made.group("g", rollout(0.0, 2), rollout(1.0, 2, index=1, version=4, versions=(4, 5)))
-    line = json.loads(json.dumps(record_group(1, group, selection(group, ()), []).to_json()))
+    line = written(group_line(1, group, selection(group, ()), []))
     assert [rollout.version for rollout in parse_group(line).rollouts] == [0, (4, 5)]
     for entry in line["rollouts"]:
         del entry["version"]  # an older log
@@ -126,11 +130,12 @@ def test_a_group_has_signal_where_kept_rewards_differ() -> None:
 def test_a_dropped_reward_is_no_signal() -> None:
     equal = group_of([1.0, 1.0, 0.0])
     kept = selection(equal, (0, 1))
-    assert record_group(1, equal, kept, samples_of(equal, kept, [0.5, -0.5])).is_zero_signal
+    line = group_line(1, equal, kept, samples_of(equal, kept, [0.5, -0.5]))
+    assert parse_group(written(line)).is_zero_signal
 
 
 def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> None:
-    record = record_group(9, FOUR, SOME_KEPT, samples_of(FOUR, SOME_KEPT, [0.75, -0.75]))
+    record = parse_group(LINE)
     assert [rollout.mean_advantage for rollout in record.rollouts] == [0.75, -0.75, None, None]
     of_no_token = replace(record.rollouts[0], advantage=())
     assert of_no_token.mean_advantage == 0.0
@@ -144,10 +149,6 @@ def test_a_group_whose_advantages_are_all_zero_has_no_signal() -> None:
 def test_chat_messages_are_written_with_their_roles() -> None:
     prompt = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "7+5?"})
     assert parse_group(line_of([1.0], prompt=prompt)).prompt == "system: Be brief.\nuser: 7+5?"
-
-
-def test_a_chunk_of_an_older_log_is_read() -> None:
-    assert parse_group(line_of([1.0]) | {"group": "s1/0/7+5#1"}).group == "s1/0/7+5#1"
 
 
 def test_a_reward_that_is_nan_counts_as_none() -> None:
@@ -180,7 +181,7 @@ def test_another_value_than_a_run_writes_is_refused(changes: dict[str, Any]) -> 
     line = line_of([1.0])
     line["rollouts"][0] |= changes
     [option] = changes
-    with pytest.raises(ValueError, match=f"^{'correct' if option == 'parts' else option} = "):
+    with pytest.raises(ValueError, match=f"^rollouts.0.{option} = "):
         parse_group(line)
 
 
@@ -196,8 +197,15 @@ def test_an_advantage_per_token_that_is_null_counts_as_zero() -> None:
     assert parse_group(line).rollouts[0].advantage == (0.5, 0.0)
 
 
+def test_half_a_surrogate_pair_is_read() -> None:
+    line = line_of([1.0])
+    line["rollouts"][0] |= {"text": "a\ud800", "parts": {"\ud800": 1.0}, "invalid_reason": "\ud800"}
+    [rollout] = parse_group(line).rollouts
+    assert (rollout.text, rollout.parts, rollout.invalid_reason) == ("a\ud800", {"\ud800": 1.0}, "\ud800")
+
+
 def test_a_line_that_misses_a_field_is_no_group() -> None:
     line = line_of([1.0])
     del line["rollouts"][0]["advantage"]
-    with pytest.raises(KeyError, match="advantage"):
+    with pytest.raises(ValueError, match=r"^rollouts\.0\.advantage = .*required"):
         parse_group(line)

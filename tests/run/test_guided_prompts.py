@@ -15,6 +15,7 @@ from podsrl.report.html import render_report
 from podsrl.run.group_log import parse_group
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.session import start
+from podsrl.run.step.step_result import samples_by_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.types import Completion, Task
@@ -88,7 +89,8 @@ def test_the_update_trains_on_the_prompt_that_was_answered() -> None:
         trainer = Trainer(config_of(*options))
         result = training_step(trainer)
         prompts = set()
-        for group, selection, samples in zip(result.groups, result.selections, result.samples_by_group(), strict=True):
+        own = samples_by_group(result.selections, result.samples)
+        for group, selection, samples in zip(result.groups, result.selections, own, strict=True):
             for place, sample in zip(selection.kept, samples, strict=True):
                 assert sample.prompt_ids == (group.rollouts[place].prompt_ids or group.prompt_ids)
             prompts.add(len({sample.prompt_ids for sample in samples}))

@@ -19,11 +19,11 @@ from podsrl.run.evaluate import Evaluation
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.step.collected import Load
 from podsrl.run.step.counters import Progress
-from podsrl.run.step.learn import NO_STATS, UpdateResult
+from podsrl.run.step.learn import UpdateResult
 from podsrl.run.step.step_result import StepResult
 from podsrl.score.accuracy import accuracy_of
 from podsrl.types import Group, Rollout
-from podsrl.update import to_samples
+from podsrl.update import UpdateStats, to_samples
 
 
 def rollout(
@@ -60,8 +60,7 @@ STEP = StepResult(
     samples=tuple(to_samples(GROUPS, SELECTIONS, [torch.zeros(2)] * 3)),
     trained_version=1,
     update=UpdateResult(
-        stats=replace(
-            NO_STATS,
+        stats=UpdateStats(
             loss=0.125,
             entropy=0.75,
             kl=0.0625,
@@ -269,7 +268,7 @@ def test_the_lines_of_a_steps_groups_hold_its_advantages() -> None:
     assert [(line["step"], line["group"]) for line in lines] == [(3, "mixed"), (3, "equal"), (3, "cut")]
     assert [[rollout["advantage"] for rollout in line["rollouts"]] for line in lines] == [
         [0.5, -0.5, None],
-        [[0.25] * 3, None, [-0.25] * 5],
+        [(0.25,) * 3, None, (-0.25,) * 5],
         [1.0, -1.0, None, None, None, None],
     ]
 
@@ -339,9 +338,7 @@ def test_what_is_not_there_or_not_finite_is_null() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_a_step_without_groups_has_no_means_and_warns_of_none() -> None:
-    line = step_metrics(
-        replace(STEP, groups=(), selections=(), samples=(), update=UpdateResult(stats=NO_STATS, grad_norm=0.0))
-    )
+    line = step_metrics(replace(STEP, groups=(), selections=(), samples=(), update=UpdateResult()))
     means = {
         "reward/all",
         "reward/kept",

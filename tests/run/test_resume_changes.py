@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +58,6 @@ def files(run: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
-def edit_state(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what the newest checkpoint says, and its manifest with it."""
-    found = newest(run / "checkpoints")
-    state = dict(found.state)
-    change(state)
-    (found.path / "state.json").write_text(json.dumps(state))
-    manifest = json.loads((found.path / "manifest.json").read_text())
-    data = (found.path / "state.json").read_bytes()
-    manifest["state.json"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    (found.path / "manifest.json").write_text(json.dumps(manifest))
-
-
 def test_rows_that_were_added_are_noticed_before_weights_load_and_nothing_is_written(
     run: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,14 +91,6 @@ def test_a_changed_answer_is_noticed_by_the_trainer_itself(run: Path, data: Path
         trainer.load(checkpoint)
     trainer.load(checkpoint, allow_data_change=True)
     assert trainer.progress.step == 2
-
-
-def test_a_checkpoint_that_does_not_know_its_data_goes_on_with_a_line_that_says_so(run: Path, data: Path) -> None:
-    edit_state(run, lambda state: state.pop("data"))
-    said = resume(run, 3)
-    assert "warning: step-00000002 does not say what its data was, so a change is not noticed" in said
-    assert notes(run) == [] and steps(run) == [1, 2, 3]
-    assert not any("data" in text for text in resume(run, 4))
 
 
 def test_what_is_allowed_but_did_not_happen_is_said(run: Path) -> None:

@@ -102,17 +102,6 @@ def ended(signal: int, number: int) -> bool:
     return silence.is_end(Progress(step=number))
 
 
-def test_a_checkpoint_from_before_the_count_says_nothing_of_the_steps_before_it() -> None:
-    due = Due.of({"step": 50, "schedule": {"last_eval_step": 3, "next_eval_seconds": 1.0}})
-    assert (due.last_eval_step, due.last_signal_step) == (3, 50)
-    assert due.schedule() == {
-        "last_eval_step": 3,
-        "next_eval_seconds": 1.0,
-        "last_signal_step": 50,
-        "last_valid_step": 50,
-    }
-
-
 # --- whole runs ---
 
 
@@ -128,7 +117,7 @@ def run_of(
     if resumes:
         checkpoint = newest(logs.checkpoints)
         trainer.load(checkpoint)
-        due = Due.of(checkpoint.state)
+        due = Due(**checkpoint.state["schedule"])
     else:
         logs.create("")
     try:

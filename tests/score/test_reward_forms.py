@@ -60,10 +60,26 @@ def exact(task: Task, completion: str, *, scale: float = 1.0) -> float:
         (functools.partial(exact, scale=0.5), [0.5, 0.0, 0.5]),
     ],
 )
-def test_functions_of_the_row_form_are_called_once_a_row(function: Callable[..., Any], values: list[float]) -> None:
+def test_functions_of_the_row_form_judge_each_row(function: Callable[..., Any], values: list[float]) -> None:
     judge = judge_of("f", function)
     assert isinstance(judge, RowForm)
     assert judge(ROWS) == Values(values=values, faults={})
+
+
+def test_the_row_form_is_called_once_for_equal_completions_of_a_task() -> None:
+    calls: list[tuple[str, str]] = []
+
+    def reward(task: Task, text: str) -> float:
+        calls.append((task.id, text))
+        if text == "bad":
+            raise ValueError(text)
+        return float(len(calls))
+
+    texts = ["3", "bad", "3", "4", "bad", "3"]
+    rows = Rows(tasks=[TEXT] * 5 + [CHAT], texts=texts, token_ids=[()] * 6)
+    found = judge_of("own", reward)(rows)
+    assert calls == [("1+2", "3"), ("1+2", "bad"), ("1+2", "4"), ("2+2", "3")]
+    assert [found.values[i] for i in (0, 2, 3, 5)] == [1.0, 1.0, 3.0, 4.0] and list(found.faults) == [1, 4]
 
 
 def by_level(completions: list[Any], level: list[int], factor: int = 1) -> list[int]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from made import sample
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
-from podsrl.update import ALGORITHMS, NAMED_LOSSES, Batch, LossSpec, Updater, make_batch, policy_loss
+from podsrl.update import ALGORITHMS, NAMED_LOSSES, Batch, LossSpec, Updater, head_path, make_batch, policy_loss
 
 
 def updater(model: nn.Module, name: str = "grpo", **options: Any) -> Updater:
@@ -90,12 +90,19 @@ def test_a_step_spread_over_two_calls_has_the_gradient_of_one() -> None:
 ZEROS = [1.0, 0.0, -1.0, 0.0, 0.0, 0.5, 0.0, 0.0, -0.5, 0.0, 2.0, 0.0]
 
 
+def all_of(batch: Batch) -> torch.Tensor:
+    """In place of `Batch.has_advantage`: no row is left out."""
+    return torch.ones(batch.num_sequences, dtype=torch.bool)
+
+
 @pytest.mark.parametrize("name", sorted(NAMED_LOSSES))
-def test_leaving_out_zero_advantages_gives_the_same_weights(name: str) -> None:
+def test_leaving_out_zero_advantages_gives_the_same_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, results = make_rows(12, ZEROS), []
-    for skip in (True, False):
+    for skips in (True, False):
+        if not skips:
+            monkeypatch.setattr(Batch, "has_advantage", all_of)
         model = make_model()
-        trainer = updater(model, name, skip_zero_signal=skip)
+        trainer = updater(model, name)
         stats = trainer.forward_backward(batch)
         trainer.optim_step()
         results.append((dict(model.named_parameters()), stats))
@@ -116,29 +123,33 @@ def test_a_step_without_any_signal_changes_nothing() -> None:
     assert (stats.num_trained_rows, stats.num_sequences, stats.loss, stats.num_micro_batches) == (0, 3, 0.0, 0)
     assert trainer.optim_step() == 0.0
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
-    assert trainer.state_dict() == ({}, {"num_steps": 0, "num_skipped_steps": 0})
+    assert trainer.optimizer.state_dict() == ({}, {"num_steps": 0, "num_skipped_steps": 0})
 
 
 def test_rows_without_completion_tokens_count_as_rows_and_are_never_run() -> None:
     losses = []
     for rows in ([(3, 4)], [(3, 4), ()]):
         batch = make_batch([sample((1, 2), tokens, finish_reason="aborted") for tokens in rows], pad_token_id=0)
-        stats = updater(make_model(), skip_zero_signal=False, micro_batch_tokens=4).forward_backward(batch)
+        stats = updater(make_model(), micro_batch_tokens=4).forward_backward(batch)
         assert stats.num_trained_rows == 1
         losses.append(stats.loss)
     assert losses[1] == pytest.approx(losses[0] / 2)
 
 
-def test_a_row_whose_token_advantages_are_all_zero_never_runs_and_changes_no_gradient() -> None:
+def test_a_row_whose_token_advantages_are_all_zero_never_runs_and_changes_no_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     batch = make_rows()
     per_token = torch.where(batch.target_mask, batch.advantages[:, None], 0.0)
     per_token[3] = per_token[8] = 0.0
     per_token[5, int(batch.target_mask[5].nonzero()[0])] = 0.0  # one token of a row that runs
     batch = replace(batch, advantages=per_token)
     model, found = make_model(), []
-    for skip in (True, False):
+    for skips in (True, False):
+        if not skips:
+            monkeypatch.setattr(Batch, "has_advantage", all_of)
         model.zero_grad(set_to_none=True)
-        stats = updater(model, skip_zero_signal=skip, micro_batch_tokens=20).forward_backward(batch)
+        stats = updater(model, micro_batch_tokens=20).forward_backward(batch)
         found.append((gradients(model), stats))
     assert (found[0][1].num_trained_rows, found[1][1].num_trained_rows) == (10, 12)
     assert_same(found[0][0], found[1][0])
@@ -197,7 +208,7 @@ def test_a_soft_capped_model_trains_through_its_own_forward() -> None:
     trainer = updater(model, micro_batch_tokens=30)
     trainer.forward_backward(batch)
     assert_same(gradients(model), expected, 1e-7)  # Gemma's norm weights are float32 inside, whatever the model's dtype
-    assert trainer.head_path.name == "full"
+    assert head_path(model).name == "full"
 
 
 def test_peak_memory_is_none_on_a_cpu() -> None:

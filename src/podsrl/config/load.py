@@ -154,7 +154,9 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
         message = wanted.format(name=name, **problem.get("ctx", {}))
     named = [cure for cure in all_keys(model) if cure.endswith(f".{key}")] if problem["type"] == "model_type" else []
     hint = f". Did you mean {named[0]!r}?" if named else ""
-    return f"{key} = {short(problem['input'])}: {message}{hint}" if key else message
+    if problem["type"] == "value_error" and key not in all_keys(model):  # of a section: it names its keys itself
+        return message
+    return f"{key} = {short(problem['input'])}: {message}{hint}"
 
 
 def unknown_key(model: type[BaseModel], key: str) -> str:

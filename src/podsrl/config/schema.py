@@ -284,6 +284,20 @@ class OptimConfig(Section):
     logprob_chunk_tokens: Tokens = 2048
     """Tokens whose logits [tokens, vocabulary] are in memory at once."""
 
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        if self.schedule == "constant" and self.schedule_steps:
+            raise ValueError(
+                f"optim.schedule_steps = {self.schedule_steps} has no effect on a constant rate; leave it out, or set "
+                "optim.schedule = 'cosine'"
+            )
+        if self.schedule == "cosine" and self.schedule_steps <= self.warmup_steps:
+            raise ValueError(
+                f"optim.schedule_steps = {self.schedule_steps}: 'cosine' wants the step at which the rate reaches 0, "
+                f"which is more than optim.warmup_steps = {self.warmup_steps}, since it counts them in"
+            )
+        return self
+
 
 class ScaleConfig(Section):
     """How several processes (`pods launch`) share one run."""
@@ -431,11 +445,6 @@ class RunConfig(Section):
             )
         if self.model.load_in_4bit and self.lora is None:
             raise ValueError("model.load_in_4bit without [lora]: 4-bit weights cannot be trained; set lora.rank")
-        if (self.optim.schedule == "cosine") != (self.optim.schedule_steps > 0):
-            raise ValueError(
-                f"optim.schedule = {self.optim.schedule!r} with optim.schedule_steps = {self.optim.schedule_steps}: "
-                "cosine wants the step at which the rate reaches 0, constant none"
-            )
         if self.stop.steps == 0 and self.stop.seconds == 0:
             raise ValueError("stop.steps and stop.seconds are both 0, so the run would never end; set one of them")
         return self

@@ -4,14 +4,14 @@ A population is N questions, each with a logit θ of its success p = 1 / (1 + e^
 rounds, draws every rollout of question i as right with probability p_i, and then raises the logits:
 
     S_i = sum of the signals of the trained groups of question i
-    θ_i ← θ_i + rate · ((1 - shared) · S_i + shared · mean of S over the questions of i's cluster)
+    θ_i ← θ_i + rate · ((1 - shared) · S_i + shared · mean of S over all questions)
 
 The signal of a group of n rollouts with k right ones is n · sqrt(p̂ (1 - p̂)), p̂ = k / n. That is GRPO's own gradient
 (Shao et al. 2024) for a policy with the one parameter θ_i: the sum over the group of A_j · d log P(r_j) / dθ with
 A_j = (r_j - p̂) / std, which is half the sum of |A_j|. So a group that is all right or all wrong teaches nothing.
 
 What is ours: plain gradient ascent in place of AdamW, no division by the rows of the batch (every group teaches as
-much, whatever the others are), and `shared`, by which a question also learns from its cluster, as questions of one
+much, whatever the others are), and `shared`, by which a question also learns from all others, as questions of one
 skill do in a real policy. It moves gains between questions and adds none: the sum of all θ grows by rate · sum of S.
 
 There are no texts, tokens or seconds, and no question ever gets harder: a simulation compares budgets with each other
@@ -46,9 +46,7 @@ class Population:
     Args:
         logits: [N] the logit of each question's success, finite.
         rate: rise of the logit per unit of signal, above 0.
-        shared: 0: a question learns from its own groups alone; 1: from its cluster alone.
-        clusters: [N] whole numbers: questions with the same number learn from each other; None: all are one cluster.
-        guided: is added to the logit of a rollout that is asked with another prompt (`Ask.prompt`).
+        shared: 0: a question learns from its own groups alone; 1: as much from every other.
 
     Raises:
         UsageError: other shapes or ranges.
@@ -60,25 +58,13 @@ class Population:
         [-1.9, 0.3]
     """
 
-    def __init__(
-        self,
-        logits: ArrayLike,
-        *,
-        rate: float = 0.05,
-        shared: float = 0.0,
-        clusters: ArrayLike | None = None,
-        guided: float = 0.0,
-    ) -> None:
+    def __init__(self, logits: ArrayLike, *, rate: float = 0.05, shared: float = 0.0) -> None:
         self.logits: Floats = np.array(logits, dtype=np.float64)
         if self.logits.ndim != 1 or not self.logits.size or not np.isfinite(self.logits).all():
             raise UsageError("logits: wanted one finite number per question")
         if not 0 < rate < math.inf or not 0 <= shared <= 1:
             raise UsageError(f"rate = {rate}, shared = {shared}; wanted a rate above 0 and a share from 0 to 1")
-        names = np.zeros(len(self.logits), dtype=int) if clusters is None else np.asarray(clusters)
-        if names.shape != self.logits.shape:
-            raise UsageError(f"clusters: {names.shape}; wanted one per question: {self.logits.shape}")
-        _, self._clusters = np.unique(names, return_inverse=True)
-        self.rate, self.shared, self.guided = rate, shared, guided
+        self.rate, self.shared = rate, shared
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -91,8 +77,7 @@ class Population:
     def learn(self, signals: ArrayLike) -> None:
         """Raise the logits by the signals [N] of a step."""
         own = np.asarray(signals, dtype=np.float64)
-        of_cluster = np.bincount(self._clusters, weights=own) / np.bincount(self._clusters)
-        self.logits = self.logits + self.rate * ((1 - self.shared) * own + self.shared * of_cluster[self._clusters])
+        self.logits = self.logits + self.rate * ((1 - self.shared) * own + self.shared * own.mean())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,9 +227,9 @@ def _new_group(ask: Ask, view: View, place: int, tasks: Sequence[Task]) -> Group
 
 def _grown(group: Group, ask: Ask, population: Population, seed: int) -> Group:
     """As in a run, the group's name decides its random numbers: 8 rollouts and then 24 are the 32 of one round."""
-    first, is_guided = len(group.rollouts), ask.prompt is not None
+    first = len(group.rollouts)
     draws = np.random.default_rng(derive(seed, "population", group.id)).random(first + ask.num_rollouts)[first:]
-    logit = float(population.logits[ask.index]) + population.guided * is_guided
+    logit = float(population.logits[ask.index])
     logs = {is_right: -float(np.logaddexp(0.0, -logit if is_right else logit)) for is_right in (True, False)}
     right = (draws < math.exp(logs[True])).tolist()
     new = []
@@ -263,7 +248,7 @@ def _grown(group: Group, ask: Ask, population: Population, seed: int) -> Group:
             reward=float(is_right),
             parts={"correct": float(is_right)},
             is_correct=is_right,
-            prompt_ids=(ask.index, ask.index) if is_guided else None,
+            prompt_ids=None if ask.prompt is None else (ask.index, ask.index),
             origin=ask.origin,
         )
         new.append(rollout)

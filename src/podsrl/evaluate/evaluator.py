@@ -18,8 +18,8 @@ from podsrl.run.before.checks import check_window
 from podsrl.run.before.matmul import settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.evaluate import eval_groups, eval_sampling
-from podsrl.run.step.generators import make_generator
-from podsrl.run.step.wiring import new_collector, new_setting, stop_token_ids
+from podsrl.run.step.generators import make_generator, new_setting
+from podsrl.run.step.wiring import new_collector, stop_token_ids
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
 from podsrl.sync import sync_weights

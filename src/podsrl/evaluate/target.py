@@ -71,14 +71,11 @@ def find_target(name: str, overrides: Sequence[str], task: str | None = None) ->
 
 def _task_name(task: str | None, overrides: Sequence[str]) -> str | None:
     """The wanted task set, however it was given."""
-    values = [text.removeprefix("--").partition("=")[2] for text in overrides if _is_task_name(text)]
+    pairs = [text.removeprefix("--").partition("=") for text in overrides]
+    values = [value for key, _, value in pairs if key == "task.name"]
     if task is not None and values:
         raise UsageError(f"--task {task} and --task.name={values[0]} set the same value: keep one")
     return next((value.strip("\"'") for value in values), task)
-
-
-def _is_task_name(text: str) -> bool:
-    return text.removeprefix("--").startswith("task.name=")
 
 
 def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Target:

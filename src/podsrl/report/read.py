@@ -402,7 +402,7 @@ def _groups(file: Path) -> tuple[tuple[RecordedGroup, ...], int]:
             continue
         try:
             group = parse_group(line)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        except ValueError:
             num_bad += 1
             continue
         while groups and next(reversed(groups))[0] > group.step:

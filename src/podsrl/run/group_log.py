@@ -1,6 +1,6 @@
 """A line of `groups.jsonl`: every rollout of one task, with its reward and advantage, and why it was dropped.
 
-`record_group` makes the record of a step's group, `RecordedGroup.to_json` the line, `parse_group` the record again.
+`group_line` makes the line of a step's group, `parse_group` the record that readers use.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AliasPath, BeforeValidator, Field, InstanceOf, StrictBool, StrictInt, TypeAdapter, ValidationError
 
 from podsrl.errors import short
 from podsrl.lib.text import prompt_text
@@ -17,30 +19,42 @@ from podsrl.types import Group, Rollout, Sample, Selection
 Json = dict[str, Any]
 LARGEST = 1e100
 """Largest absolute value of a number that a reader of logs believes."""
+Text = InstanceOf[str]
+"""Any, also one that UTF-8 cannot hold: a model can write half of a surrogate pair."""
+
+
+def _known(value: Any) -> Any:
+    """NaN is how Python's json writes a missing float; it means the same as null here."""
+    return None if value != value else value
+
+
+Number = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST)]
+Value = Annotated[Number | None, BeforeValidator(_known)]
+OfToken = Annotated[Number, BeforeValidator(lambda value: 0.0 if _known(value) is None else value)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRollout:
     """One rollout of a line."""
 
-    index: int
-    text: str
-    reward: float | None
+    index: StrictInt
+    text: Text
+    reward: Value
     """None where invalid or pruned."""
-    parts: Mapping[str, float | None]
+    parts: Mapping[Text, Value]
     """Each reward function's value; None where it gave none."""
-    is_correct: bool
-    invalid_reason: str | None
-    num_tokens: int
-    finish_reason: str
-    is_kept: bool
-    drop_reason: str | None
-    advantage: float | tuple[float, ...] | None
+    is_correct: StrictBool
+    invalid_reason: Text | None
+    num_tokens: StrictInt
+    finish_reason: Text
+    is_kept: Annotated[StrictBool, Field(alias="kept")]
+    drop_reason: Text | None
+    advantage: Value | tuple[OfToken, ...]
     """One value for the rollout, or one per token; None where dropped."""
-    version: int | tuple[int, ...] | None = None
+    version: StrictInt | tuple[StrictInt, ...] | None = None
     """Optimizer steps before the weights that made it, or one number per token where they changed meanwhile; None in a
     log that does not say."""
-    origin: str = ""
+    origin: Text = ""
     """In which other way than the group's it was asked, as `Rollout.origin`."""
 
     @property
@@ -53,17 +67,14 @@ class RecordedRollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedGroup:
-    """One line: all rollouts of one task in one step.
+    """One line: all rollouts of one task in one step."""
 
-    In a log from before groups were whole, `select.num_chunks` made a line of each chunk; their ids end in "#0", "#1" …
-    """
-
-    step: int
-    group: str
-    task_id: str
-    prompt: str
+    step: StrictInt
+    group: Text
+    task_id: Annotated[Text, Field(validation_alias=AliasPath("task", "id"))]
+    prompt: Annotated[Text, Field(validation_alias=AliasPath("task", "prompt"))]
     """Chat messages are written as "role: content", one after another."""
-    answer: str
+    answer: Annotated[Text, Field(validation_alias=AliasPath("task", "answer"))]
     rollouts: tuple[RecordedRollout, ...]
 
     def by_reward(self) -> tuple[RecordedRollout, ...]:
@@ -83,124 +94,51 @@ class RecordedGroup:
         has_advantage = any(rollout.advantage not in (None, 0.0) for rollout in kept)
         return len({rollout.reward for rollout in kept}) <= 1 or not has_advantage
 
-    def to_json(self) -> Json:
-        """The line that `parse_group` reads back."""
-        return {
-            "step": self.step,
-            "group": self.group,
-            "task": {"id": self.task_id, "prompt": self.prompt, "answer": self.answer},
-            "rollouts": [_rollout_json(rollout) for rollout in self.rollouts],
-        }
+
+_GROUP = TypeAdapter(RecordedGroup)
 
 
-def record_group(step: int, group: Group, selection: Selection, samples: Sequence[Sample]) -> RecordedGroup:
-    """The record of a step's group; `samples` are its m, in the order of `selection.kept`."""
+def group_line(step: int, group: Group, selection: Selection, samples: Sequence[Sample]) -> Json:
+    """The line of a step's group, as JSON; `samples` are its m, in the order of `selection.kept`."""
     sample_of = dict(zip(selection.kept, samples, strict=True))
-    return RecordedGroup(
-        step=step,
-        group=group.id,
-        task_id=group.task.id,
-        prompt=prompt_text(group.task.prompt),
-        answer=group.task.answer,
-        rollouts=tuple(
-            _record_rollout(i, rollout, selection, sample_of.get(i)) for i, rollout in enumerate(group.rollouts)
-        ),
-    )
-
-
-def _record_rollout(index: int, rollout: Rollout, selection: Selection, sample: Sample | None) -> RecordedRollout:
-    return RecordedRollout(
-        index=index,
-        text=rollout.text,
-        reward=_finite(rollout.reward) if rollout.is_valid else None,
-        parts={name: _finite(value) for name, value in rollout.parts.items()},
-        is_correct=rollout.is_correct,
-        invalid_reason=rollout.invalid_reason,
-        num_tokens=len(rollout.completion.token_ids),
-        finish_reason=rollout.completion.finish_reason,
-        is_kept=sample is not None,
-        drop_reason=selection.dropped.get(index),
-        advantage=None if sample is None else sample.advantage,
-        version=rollout.completion.versions or rollout.completion.version,
-        origin=rollout.origin,
-    )
-
-
-def _rollout_json(rollout: RecordedRollout) -> Json:
     return {
-        "index": rollout.index,
+        "step": step,
+        "group": group.id,
+        "task": {"id": group.task.id, "prompt": prompt_text(group.task.prompt), "answer": group.task.answer},
+        "rollouts": [
+            _rollout_json(index, rollout, selection.dropped.get(index), sample_of.get(index))
+            for index, rollout in enumerate(group.rollouts)
+        ],
+    }
+
+
+def _rollout_json(index: int, rollout: Rollout, drop_reason: str | None, sample: Sample | None) -> Json:
+    completion = rollout.completion
+    return {
+        "index": index,
         "text": rollout.text,
-        "reward": rollout.reward,
-        "parts": dict(rollout.parts),
+        "reward": _finite(rollout.reward) if rollout.is_valid else None,
+        "parts": {name: _finite(value) for name, value in rollout.parts.items()},
         "is_correct": rollout.is_correct,
         "invalid_reason": rollout.invalid_reason,
-        "num_tokens": rollout.num_tokens,
-        "finish_reason": rollout.finish_reason,
-        "kept": rollout.is_kept,
-        "drop_reason": rollout.drop_reason,
-        "advantage": list(rollout.advantage) if isinstance(rollout.advantage, tuple) else rollout.advantage,
-        "version": list(rollout.version) if isinstance(rollout.version, tuple) else rollout.version,
+        "num_tokens": len(completion.token_ids),
+        "finish_reason": completion.finish_reason,
+        "kept": sample is not None,
+        "drop_reason": drop_reason,
+        "advantage": None if sample is None else sample.advantage,
+        "version": completion.versions or completion.version,
         **({"origin": rollout.origin} if rollout.origin else {}),
     }
 
 
 def parse_group(line: Mapping[str, Any]) -> RecordedGroup:
-    """Make the record of a parsed line.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: the line is no recorded group.
-    """
-    task = line["task"]
-    return RecordedGroup(
-        step=_read(line, "step", int),
-        group=_read(line, "group", str),
-        task_id=str(task["id"]),
-        prompt=prompt_text(task["prompt"]),
-        answer=str(task["answer"]),
-        rollouts=tuple(_parse_rollout(rollout) for rollout in line["rollouts"]),
-    )
-
-
-def _parse_rollout(entry: Mapping[str, Any]) -> RecordedRollout:
-    advantage = entry["advantage"]
-    version = _read({"version": None} | dict(entry), "version", int, list, type(None))
-    return RecordedRollout(
-        index=_read(entry, "index", int),
-        text=_read(entry, "text", str),
-        reward=_number("reward", entry["reward"]),
-        parts={str(name): _number(name, value) for name, value in entry["parts"].items()},
-        is_correct=_read(entry, "is_correct", bool),
-        invalid_reason=_read(entry, "invalid_reason", str, type(None)),
-        num_tokens=_read(entry, "num_tokens", int),
-        finish_reason=_read(entry, "finish_reason", str),
-        is_kept=_read(entry, "kept", bool),
-        drop_reason=_read(entry, "drop_reason", str, type(None)),
-        advantage=(
-            tuple(_number("advantage", value) or 0.0 for value in advantage)
-            if isinstance(advantage, list)
-            else _number("advantage", advantage)
-        ),
-        version=(
-            tuple(_read({"version": one}, "version", int) for one in version) if isinstance(version, list) else version
-        ),
-        origin=_read({"origin": ""} | dict(entry), "origin", str),
-    )
-
-
-def _read(entry: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    value = entry[name]
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise ValueError(f"{name} = {short(value)}, wanted {' or '.join(kind.__name__ for kind in kinds)}")
-    return value
-
-
-def _number(name: str, value: Any) -> float | None:
-    # NaN is how Python's json writes a missing float; it means the same as null here.
-    if value is None or value != value:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST:
-        raise ValueError(f"{name} = {short(value)}, wanted a number of at most {LARGEST:g}")
-    return float(value)
+    """Make the record of a parsed line. ValueError: the line is no recorded group; its first wrong entry is named."""
+    try:
+        return _GROUP.validate_python(line)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(map(str, problem["loc"][:3]))
+        raise ValueError(f"{key} = {short(problem['input'])}: {problem['msg']}") from None
 
 
 def _finite(value: float) -> float | None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from podsrl.run.group_log import record_group
-from podsrl.run.step.step_result import StepResult
+from podsrl.run.group_log import group_line
+from podsrl.run.step.step_result import StepResult, samples_by_group
 from podsrl.run.step.wanted import TOO_LONG
 from podsrl.types import Group, Rollout
 
@@ -171,8 +171,9 @@ def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
 
 def group_records(result: StepResult) -> Iterator[Json]:
     """Each group as a line of `groups.jsonl`: what was generated, its reward, and what became of it."""
-    for group, selection, samples in zip(result.groups, result.selections, result.samples_by_group(), strict=True):
-        yield record_group(result.progress.step, group, selection, samples).to_json()
+    of_groups = samples_by_group(result.selections, result.samples)
+    for group, selection, samples in zip(result.groups, result.selections, of_groups, strict=True):
+        yield group_line(result.progress.step, group, selection, samples)
 
 
 def _as_json(value: Any) -> Any:

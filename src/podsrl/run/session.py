@@ -23,7 +23,6 @@ from podsrl.lib.signals import answered_by, interrupt
 from podsrl.run.before.data_digest import describe_data
 from podsrl.run.before.no_effect import Option, idle_notes, set_options
 from podsrl.run.before.prepare import Prepared, prepare
-from podsrl.run.before.sizes import at_most
 from podsrl.run.due import Due
 from podsrl.run.loop import Outcome, train
 from podsrl.run.saving.changes import check_data, forbidden_changes
@@ -112,7 +111,7 @@ def resume(
             if checkpoint is not None:
                 for line in checkpoint.damaged:
                     say(f"warning: {line}; going on from the checkpoint before it")
-                due = Due.of(checkpoint.state)
+                due = Due(**checkpoint.state["schedule"])
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
@@ -193,9 +192,7 @@ def _prepare(
         change = None
         if checkpoint is not None:
             change = check_data(checkpoint, describe_data(parts.tasks), is_allowed=is_allowed)
-            if "data" not in checkpoint.state:
-                say(f"warning: {checkpoint.path.name} does not say what its data was, so a change is not noticed")
-            elif is_allowed and change is None:
+            if is_allowed and change is None:
                 say("--allow-data-change has no effect: the data is the same")
         on_error.pop_all()
     return parts, [] if change is None else [f"the data changed: {change}"]
@@ -297,12 +294,10 @@ def _setup(trainer: Trainer) -> dict[str, str]:
 
 
 def _options(trainer: Trainer) -> Iterator[Option]:
-    """What the config sets, with what changes nothing, by the sizes that this run has."""
-    config, rollouts = at_most(trainer.config, trainer.parts.slots), dict[str, Any]()
-    if bound := getattr(trainer.engine, "kv_cache_bytes", None):
-        rollouts["kv_cache_bytes"] = bound
-    sized = with_values(config, task={"num_eval": len(trainer.tasks.eval)}, rollouts=rollouts)
-    return set_options(trainer.config, sized, trainer.processes.num_processes)
+    """What the config sets, with what changes nothing, by the memory that this run has."""
+    bound = getattr(trainer.engine, "kv_cache_bytes", None) or trainer.config.rollouts.kv_cache_bytes
+    bounded = with_values(trainer.config, rollouts={"kv_cache_bytes": bound})
+    return set_options(trainer.config, bounded, trainer.processes.num_processes)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The forms of reward functions, behind one call: `Rows -> Values`.
 
-The row form is `f(task, completion_text) -> float`, called once per completion. TRL's form is
+The row form is `f(task, completion_text) -> float`, called once per distinct completion of a task. TRL's form is
 `f(prompts, completions, **columns) -> list[float]`, called once per batch, by name: where its signature has these names
 or `**kwargs`, the function gets these lists with one item per row:
 
@@ -76,14 +76,17 @@ def _signature_of(name: str, function: Reward) -> inspect.Signature:
 
 
 class RowForm:
-    """`f(task, completion_text) -> float`, called once per row. Whatever a call raises makes its own row faulty."""
+    """`f(task, completion_text) -> float`, called once for equal rows. Whatever a call raises is their fault."""
 
     def __init__(self, name: str, function: RowReward, *, guard: type[Guard] = Guard) -> None:
         self._name, self._function, self._guard = name, function, guard
 
     def __call__(self, rows: Rows) -> Values:
+        keys = [(id(task), text) for task, text in zip(rows.tasks, rows.texts, strict=True)]
+        tasks = dict(zip(keys, rows.tasks, strict=True))
         with self._guard() as guard:
-            return collect([self._outcome(guard, *row) for row in zip(rows.tasks, rows.texts, strict=True)])
+            found = {key: self._outcome(guard, task, key[1]) for key, task in tasks.items()}
+        return collect([found[key] for key in keys])
 
     def _outcome(self, guard: Guard, task: Task, text: str) -> float | Fault:
         try:

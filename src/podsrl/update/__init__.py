@@ -11,7 +11,7 @@ from podsrl.update.advantage import (
 )
 from podsrl.update.algorithms import ALGORITHMS, NAMED_LOSSES, Algorithm, resolve_algorithm
 from podsrl.update.batch import Batch, group_weights, make_batch, to_samples
-from podsrl.update.logprobs import HeadPath, head_path
+from podsrl.update.logprobs import head_path
 from podsrl.update.loss import LossSpec, policy_loss
 from podsrl.update.optimizer import Optimizer
 from podsrl.update.shapes import SHAPE, SHAPES, Shape, shape_advantages
@@ -28,7 +28,6 @@ __all__ = [
     "Advantage",
     "Algorithm",
     "Batch",
-    "HeadPath",
     "LossSpec",
     "Optimizer",
     "Shape",

@@ -7,7 +7,7 @@ from typing import Any
 
 from podsrl.errors import UsageError, nearest
 from podsrl.update.advantage import resolve_advantage
-from podsrl.update.loss import Aggregate, Clip, LossSpec, Ratio, check_loss
+from podsrl.update.loss import LossSpec, check_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +54,11 @@ NAMED_LOSSES: dict[str, dict[str, Any]] = {name: algorithm.loss.arguments() for 
 """Name -> keyword arguments of `policy_loss`."""
 
 
-def resolve_algorithm(
-    name: str,
-    *,
-    advantage: str | None = None,
-    ratio: Ratio | None = None,
-    clip: Clip | None = None,
-    clip_low: float | None = None,
-    clip_high: float | None = None,
-    aggregate: Aggregate | None = None,
-) -> Algorithm:
-    """A named algorithm with some of its choices replaced; None keeps the algorithm's own value.
+def resolve_algorithm(name: str, *, advantage: str | None = None, **choices: Any) -> Algorithm:
+    """A named algorithm with some of its choices replaced.
+
+    Args:
+        choices: fields of `LossSpec`; None keeps the algorithm's own value, as for `advantage`.
 
     Raises:
         UsageError: an unknown name or choice, an advantage that cannot be found, bounds for a loss that has none, or
@@ -78,25 +72,15 @@ clip_low=None, clip_high=None))
     if name not in ALGORITHMS:
         raise UsageError(f"loss.name = {name!r} is unknown.{nearest(name, ALGORITHMS)}")
     algorithm = ALGORITHMS[name]
-    loss = replace(
-        algorithm.loss,
-        ratio=ratio or algorithm.loss.ratio,
-        clip=clip or algorithm.loss.clip,
-        aggregate=aggregate or algorithm.loss.aggregate,
-    )
+    given = {choice: value for choice, value in choices.items() if value is not None}
+    loss = replace(algorithm.loss, **given)
     if loss.clip == "none":
-        for option, bound in (("clip_low", clip_low), ("clip_high", clip_high)):
-            if bound is not None:
+        for bound in ("clip_low", "clip_high"):
+            if bound in given:
                 raise UsageError(
-                    f"loss.{option} has no effect with clip = 'none'; "
-                    f"leave it out, or set loss.clip to 'ppo' or 'cispo'"
+                    f"loss.{bound} has no effect with clip = 'none'; leave it out, or set loss.clip to 'ppo' or 'cispo'"
                 )
         loss = replace(loss, clip_low=None, clip_high=None)
-    else:
-        low, high = algorithm.loss.clip_low, algorithm.loss.clip_high
-        loss = replace(
-            loss, clip_low=low if clip_low is None else clip_low, clip_high=high if clip_high is None else clip_high
-        )
     check_loss(loss, max_length=1)
     if advantage is not None:
         resolve_advantage(advantage)

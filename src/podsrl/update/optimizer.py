@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from podsrl.config.schema import OptimConfig
-from podsrl.errors import CheckpointError, UsageError, nearest
+from podsrl.errors import CheckpointError, UsageError
 from podsrl.update.adamw import ADAMS
 from podsrl.update.float32_sums import has_16_bits
-from podsrl.update.lr_schedule import check_schedule, rate_factor
 
 
 class Optimizer:
@@ -29,14 +28,10 @@ class Optimizer:
             biases and norms. Of w warm-up steps the first use lr · 1/(w+1), lr · 2/(w+1) …
 
     Raises:
-        UsageError: a model without a trainable parameter; an unknown optimizer or schedule; steps that do not go with
-            the schedule; "adamw_8bit" without bitsandbytes, or on sharded weights.
+        UsageError: a model without a trainable parameter; "adamw_8bit" without bitsandbytes, or on sharded weights.
     """
 
     def __init__(self, model: nn.Module, options: OptimConfig) -> None:
-        if options.name not in ADAMS:
-            raise UsageError(f"optim.name = {options.name!r}: no such optimizer.{nearest(options.name, ADAMS)}")
-        check_schedule(options.schedule, options.warmup_steps, options.schedule_steps)
         self._options = options
         weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         if not weights:
@@ -99,9 +94,8 @@ class Optimizer:
     @property
     def lr(self) -> float:
         """The learning rate of the last step that changed the weights; before the first, that of the first."""
-        options = self._options
-        steps = {"warmup_steps": options.warmup_steps, "schedule_steps": options.schedule_steps}
-        return options.lr * rate_factor(options.schedule, max(1, self.num_steps), **steps)
+        options, step = self._options, max(1, self.num_steps)
+        return options.lr * rate_factor(step, options.warmup_steps, options.schedule_steps)
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """What an exact continuation needs besides the weights.
@@ -169,6 +163,23 @@ class Optimizer:
             self._kind.remember(self._adamw, master, kinds)
         if "master" in found:
             master.copy_(found["master"])
+
+
+def rate_factor(step: int, warmup_steps: int, schedule_steps: int) -> float:
+    """The factor in [0, 1] on the learning rate in a step, counted from 1.
+
+    The first w warm-up steps get 1/(w+1), 2/(w+1) …, step w+1 gets 1. Then the rate is constant where `schedule_steps`
+    is 0; else it falls along half a cosine (Loshchilov & Hutter 2017, equation 5, without restarts), is 0 after so many
+    steps, and stays there.
+
+    Example:
+        >>> [round(rate_factor(s, warmup_steps=1, schedule_steps=3), 3) for s in (1, 2, 3, 4, 9)]
+        [0.5, 1.0, 0.5, 0.0, 0.0]
+    """
+    if step <= warmup_steps:
+        return step / (warmup_steps + 1)
+    share = (step - 1 - warmup_steps) / (schedule_steps - warmup_steps) if schedule_steps else 0.0
+    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, share)))
 
 
 def _by_parameter(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

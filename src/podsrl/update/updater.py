@@ -7,7 +7,7 @@ tokens of the whole step.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,6 @@ from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.torch_model import evaluating, own_modes
 from podsrl.update.batch import Batch, empty_piece
 from podsrl.update.float32_sums import float32_sums
-from podsrl.update.logprobs import HeadPath
 from podsrl.update.loss import LossSpec, check_loss, policy_loss
 from podsrl.update.micro_batches import Rows, micro_batches
 from podsrl.update.optimizer import Optimizer
@@ -37,26 +36,26 @@ ReferenceContext: TypeAlias = Callable[[], AbstractContextManager[nn.Module]]
 class UpdateStats:
     """One `forward_backward`. Means are over the tokens that went through the model; 0 where there was none."""
 
-    loss: float
-    entropy: float
+    loss: float = 0.0
+    entropy: float = 0.0
     """Nats per token."""
-    kl: float | None
+    kl: float | None = None
     """k3 estimate of KL(policy || reference), nats per token; None without a reference."""
-    clip_fraction: float
+    clip_fraction: float = 0.0
     """Share of tokens where the bound acts."""
-    logprob_gap: float
+    logprob_gap: float = 0.0
     """Mean |log-prob now - log-prob when sampled|: how far the policy has moved, or trainer and generator differ."""
-    ratio_max: float
+    ratio_max: float = 0.0
     """Largest importance ratio."""
-    num_sequences: int
+    num_sequences: int = 0
     """Rows of the batch."""
-    num_tokens: int
+    num_tokens: int = 0
     """Completion tokens of the batch."""
-    num_trained_rows: int
+    num_trained_rows: int = 0
     """Rows that went through the model."""
-    num_trained_tokens: int
+    num_trained_tokens: int = 0
     """Completion tokens that went through the model."""
-    num_micro_batches: int
+    num_micro_batches: int = 0
 
 
 class Updater:
@@ -75,8 +74,6 @@ class Updater:
             the trained model with its adapters off. It is entered once per micro-batch.
         temperature: softmax temperature, the one the rollouts were sampled with.
         max_length: token limit of a completion; needed by a loss with aggregate = "constant".
-        skip_zero_signal: leave out rows of advantage 0 where there is no KL penalty: their gradient is exactly zero.
-            Rows without a completion token are always left out. Both still count as rows and tokens of the step.
         forward: the forward of `model`, already made (and perhaps sharded), which then decides about temperature,
             chunks, packing and sharing; by default a new one.
 
@@ -112,7 +109,6 @@ class Updater:
         reference_context: ReferenceContext | None = None,
         temperature: float = 1.0,
         max_length: int | None = None,
-        skip_zero_signal: bool = True,
         forward: TokenLogprobs | None = None,
     ) -> None:
         check_loss(loss, kl_beta=kl_beta, max_length=max_length)
@@ -128,15 +124,9 @@ class Updater:
         self._reference = _reference_forward(self._forward, kl_beta, reference, reference_context)
         self._loss = {**loss.arguments(), "kl_beta": kl_beta, "max_length": max_length}
         self._micro_batch_tokens = options.micro_batch_tokens
-        self._skips_rows = skip_zero_signal
         self._device = next(model.parameters()).device
         avoid_cudnn_attention(self._device)
         self.optimizer = Optimizer(model, options)
-
-    @property
-    def head_path(self) -> HeadPath:
-        """How this model's logits are made, and why."""
-        return self._forward.head_path
 
     @property
     def layout(self) -> str:
@@ -157,7 +147,9 @@ class Updater:
     ) -> UpdateStats:
         """Add the gradient of the loss over `batch` to the model's gradients.
 
-        Dropout is active during this call only, and draws from torch's global generator.
+        Rows whose gradient is exactly 0 do not run: those without a completion token and, without a KL penalty, those
+        of advantage 0. They still count as rows and tokens of the step. Dropout is active during this call only, and
+        draws from torch's global generator.
 
         Args:
             batch: on any device, best on the CPU: each micro-batch moves to the model's device before its forward.
@@ -190,19 +182,11 @@ class Updater:
         """Peak GPU memory in bytes since the last `forward_backward` began; None on a CPU."""
         return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
 
-    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
-        """The optimizer's tensors and counts; neither the weights nor the reference."""
-        return self.optimizer.state_dict()
-
-    def load_state_dict(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, int]) -> None:
-        """Continue from `state_dict`, bit for bit once the weights are loaded too."""
-        self.optimizer.load_state_dict(tensors, numbers)
-
     def _pieces(self, batch: Batch) -> tuple[Rows, list[Batch]]:
         """How rows lie, and the micro-batches."""
         batch = batch.to(CPU)
         has_gradient = batch.target_mask.any(-1)
-        if self._skips_rows and self._reference is None:
+        if self._reference is None:
             has_gradient &= batch.has_advantage()
         batch = batch if has_gradient.all() else batch.rows(has_gradient)
         kind = self._forward.kind(batch)

@@ -10,7 +10,7 @@ import torch
 from podsrl.config.schema import RunConfig
 from podsrl.generate import Engine, Sampling, new_engine
 from podsrl.run.before.kv_bound import kv_bound, update_bytes
-from podsrl.run.step.wiring import describe_generation, new_setting
+from podsrl.run.step.generators import describe_generation, new_setting
 
 CUDA = torch.device("cuda", 0)
 
@@ -50,7 +50,7 @@ def test_the_update_holds_two_moments_a_weight_and_what_else_its_options_ask_for
 
 def test_the_start_line_says_where_the_bound_comes_from(monkeypatch: pytest.MonkeyPatch, qwen2: Any) -> None:
     config, sampling = config_of(), Sampling(max_new_tokens=8)
-    monkeypatch.setattr("podsrl.run.step.wiring.kv_bound", lambda config, device, later: 64_000 - later)
+    monkeypatch.setattr("podsrl.run.step.generators.kv_bound", lambda config, device, later: 64_000 - later)
     line = describe_generation(
         new_engine(new_setting(config, lambda: qwen2, qwen2.device, None, later_bytes=4_000)), config, sampling, 4, 1
     )

@@ -183,9 +183,6 @@ def test_what_has_no_effect_is_said_only_where_it_is_sure() -> None:
     def no_effect(*overrides: str) -> dict[str, str | None]:
         return {option.key: option.no_effect for option in preview_run(load_config("pods", overrides)).options}
 
-    slots, budget = "rollouts.num_slots=9999", "budget.rollouts=own_sizes:silent"
-    assert no_effect(slots, "task.num_eval=4")["rollouts.num_slots"] is not None
-    assert no_effect(slots, "task.num_eval=4", budget)["rollouts.num_slots"] is None
-    rule = ("select.rule=random", "select.num_kept=0.999")
+    rule, budget = ("select.rule=random", "select.num_kept=0.999"), "budget.rollouts=own_sizes:silent"
     assert "every rule keeps all" in str(no_effect(*rule)["select.rule"])
     assert no_effect(*rule, budget)["select.rule"] is None

@@ -43,7 +43,6 @@ def test_another_kind_of_device_is_a_warning_that_names_both() -> None:
     assert check_device(made_on, "cuda") == []
     [warning] = check_device(made_on, "cpu")
     assert "'cuda'" in warning and "'cpu'" in warning
-    assert check_device(Checkpoint(path=Path("run/step-1"), state={}), "cpu") == []  # an older one does not say
 
 
 @pytest.mark.parametrize(

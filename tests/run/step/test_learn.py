@@ -9,7 +9,7 @@ import torch
 
 import made
 from podsrl.config.load import load_config
-from podsrl.run.step.learn import NO_UPDATE, Learner
+from podsrl.run.step.learn import Learner, UpdateResult
 from podsrl.run.step.trainer import Trainer
 from podsrl.scale.processes import Processes
 from podsrl.types import Sample
@@ -79,7 +79,7 @@ def test_one_process_trains_all_in_their_order(trainer: Trainer) -> None:
 def test_nothing_to_train_changes_nothing(trainer: Trainer) -> None:
     before = [weight.clone() for weight in trainer.model.parameters()]
     assert trainer.learner.make_batch([]) is None
-    assert trainer.update(None) == NO_UPDATE
+    assert trainer.update(None) == UpdateResult()
     assert trainer.progress.version == trainer.learner.version == 0
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
 

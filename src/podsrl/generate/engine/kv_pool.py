@@ -66,11 +66,10 @@ class Layout:
 
 @dataclass(slots=True, eq=False)
 class SavedRow:
-    """A copy of one row's first `length` tokens, [kv_heads, length, head_dim] per layer."""
+    """A copy of one row's first tokens."""
 
-    keys: list[Tensor]
-    values: list[Tensor]
-    length: int
+    blocks: list[Tensor]
+    """For each block of the pool [tensors, kv_heads, length, head_dim]."""
     logits: Tensor | None = None
     """[V] after the last token; None where the next token has been drawn."""
     hidden: Tensor | None = None
@@ -78,7 +77,7 @@ class SavedRow:
 
     @property
     def num_bytes(self) -> int:
-        return sum(t.nbytes for t in (*self.keys, *self.values, self.logits, self.hidden) if t is not None)
+        return sum(t.nbytes for t in (*self.blocks, self.logits, self.hidden) if t is not None)
 
 
 class KVPool:
@@ -167,9 +166,8 @@ class KVPool:
 
     def restore_row(self, saved: SavedRow, row: int) -> None:
         """Write a copy into a row."""
-        for layer, (keys, values) in enumerate(zip(saved.keys, saved.values, strict=True)):
-            self.keys[layer][row, :, : saved.length] = keys
-            self.values[layer][row, :, : saved.length] = values
+        for block, copy in zip(self.blocks, saved.blocks, strict=True):
+            block[:, row, :, : copy.shape[2]] = copy
 
     def can_swap(self) -> bool:
         """Whether the bound leaves room for what `swap_rows` sets aside: one token, at least."""

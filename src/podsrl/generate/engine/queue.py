@@ -43,9 +43,7 @@ class PrefixCache:
         self._account.take(size)
         self.num_bytes += size
         return SavedRow(
-            [keys[row, :, :length].clone() for keys in pool.keys],
-            [values[row, :, :length].clone() for values in pool.values],
-            length,
+            [block[:, row, :, :length].clone() for block in pool.blocks],
             None if logits is None else logits.clone(),
             None if hidden is None else hidden.clone(),
         )

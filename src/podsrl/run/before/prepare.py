@@ -6,8 +6,8 @@ without what this machine lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -51,7 +51,7 @@ from podsrl.update import (
     try_advantage,
 )
 
-Excuse = Callable[[str], AbstractContextManager[None]]
+Excuse = Callable[[str], AbstractContextManager[Any]]
 """Given what is looked for, in words: a context that may swallow an `UnavailableError`."""
 
 
@@ -119,12 +119,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     return Prepared(**{each.name: getattr(found, each.name) for each in fields(Found)}, notes=notes)
 
 
-@contextmanager
-def _nothing(what: str) -> Iterator[None]:
-    yield
-
-
-def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, excuse: Excuse = _nothing) -> Found:
+def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, excuse: Excuse = nullcontext) -> Found:
     """Look for all that `prepare` returns, in the order of what it costs.
 
     `excuse` is entered around what another machine may have although this one has not.
@@ -214,9 +209,20 @@ def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained:
             f"task.name = '{config.task.name}': the data found has no training questions, so it can only be "
             "evaluated on; set task.path to a folder that has train.jsonl too, or to another set"
         )
-    rewards, correct, format = _resolve_rewards(config, tasks)
+    task = config.task
+    rewards = tasks.rewards if task.rewards is None else task.rewards
+    correct = tasks.correct if task.correct is None else task.correct
+    format = tasks.format if task.format is None else task.format
+    scorer = Scorer(
+        rewards,
+        correct,
+        format=format,
+        workers=task.reward_workers,
+        timeout_seconds=task.reward_timeout_seconds,
+        batch_timeout_seconds=task.batch_timeout_seconds,
+    )
     with ExitStack() as on_error:
-        scorer = on_error.enter_context(_scorer(config, rewards, correct, format))
+        on_error.enter_context(scorer)
         warnings = tuple(scorer.probe((tasks.train if is_trained else tasks.eval)[0]))
         on_error.pop_all()
     return replace(
@@ -235,23 +241,3 @@ def _question_advice(config: RunConfig, found: Found) -> list[str]:
         *repeat_advice(config, tasks),
         *tasks.notes,
     ]
-
-
-def _scorer(config: RunConfig, rewards: Mapping[str, float], correct: str, format: str | None) -> Scorer:
-    return Scorer(
-        rewards,
-        correct,
-        format=format,
-        workers=config.task.reward_workers,
-        timeout_seconds=config.task.reward_timeout_seconds,
-        batch_timeout_seconds=config.task.batch_timeout_seconds,
-    )
-
-
-def _resolve_rewards(config: RunConfig, tasks: TaskSet) -> tuple[Mapping[str, float], str, str | None]:
-    task = config.task
-    return (
-        task.rewards if task.rewards is not None else tasks.rewards,
-        task.correct if task.correct is not None else tasks.correct,
-        task.format if task.format is not None else tasks.format,
-    )

@@ -48,12 +48,12 @@ def check_config(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
 
 
 def check_data(checkpoint: Checkpoint, data: Mapping[str, Side], *, is_allowed: bool = False) -> str | None:
-    """The data is what the checkpoint was trained on; a checkpoint that does not say what that was passes.
+    """The data is what the checkpoint was trained on.
 
     Returns:
         What changed, where that is allowed.
     """
-    change = data_change(checkpoint.state.get("data", data), data)
+    change = data_change(checkpoint.state["data"], data)
     if change is None or is_allowed:
         return change
     run = checkpoint.path.parent.parent
@@ -65,7 +65,7 @@ def check_data(checkpoint: Checkpoint, data: Mapping[str, Side], *, is_allowed: 
 
 def check_device(checkpoint: Checkpoint, device: str) -> list[str]:
     """A warning where the checkpoint was made on another kind of device, whose kernels add in another order."""
-    before = checkpoint.state.get("device", device)
+    before = checkpoint.state["device"]
     if before == device:
         return []
     return [f"{checkpoint.path.name} was made on {before!r}, and the run goes on on {device!r}: numbers may differ"]

@@ -215,8 +215,6 @@ def verify(path: Path) -> None:
     if unknown:
         raise CheckpointError(f"{path / min(unknown)} is not in the manifest")
     table = read_object(path / STATE).get(FILES)
-    if table is None:  # of an older version
-        return
     found = {name: digest for name, (_, digest) in expected.items() if name != STATE}
     if table != found:
         known = table if isinstance(table, dict) else {}

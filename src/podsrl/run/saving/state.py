@@ -1,16 +1,16 @@
 """Validate `state.json` of a checkpoint: every entry has its type and range and agrees with the others.
 
-An entry that an older version did not write may be absent, and entries that nothing reads are ignored.
+Entries that nothing reads are ignored.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from podsrl.config.bounds import MAX_SECONDS, MAX_STEPS
 from podsrl.config.load import build
@@ -44,8 +44,8 @@ class DueEvaluation(_Strict):
 
     last_eval_step: Annotated[int, Field(ge=-1, le=MAX_STEPS)]
     next_eval_seconds: Seconds
-    last_signal_step: Step = 0
-    last_valid_step: Step = 0
+    last_signal_step: Step
+    last_valid_step: Step
 
 
 class DataSide(_Strict):
@@ -73,22 +73,11 @@ class StoredState(_Strict):
     config: dict[str, Any]
     schedule: DueEvaluation
     log_bytes: dict[str, Natural]
-    matmul: dict[str, Any] | None = None
-    data: Data | None = None
-    parts: dict[str, dict[str, Any]] = {}
-    device: str = ""
-    underway: str = ""
-
-    @model_validator(mode="after")
-    def _check_counts(self) -> Self:
-        if self.version != self.optimizer.num_steps:
-            raise ValueError(f"version = {self.version}, but optimizer.num_steps = {self.optimizer.num_steps}")
-        for name in ("last_eval_step", "last_signal_step", "last_valid_step"):
-            if (step := getattr(self.schedule, name)) > self.step:
-                raise ValueError(f"schedule.{name} = {step}, after step = {self.step}")
-        if missing := LOGS - set(self.log_bytes):
-            raise ValueError(f"log_bytes lacks {min(missing)}")
-        return self
+    matmul: dict[str, Any] | None
+    data: Data
+    parts: dict[str, dict[str, Any]]
+    device: str
+    underway: str
 
 
 def read_object(file: Path) -> Json:
@@ -121,24 +110,31 @@ def check_state(path: Path, state: Mapping[str, Any]) -> None:
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"]))
-        raise CheckpointError(
-            f"{file} is damaged: {key or 'its counters'}: {problem['msg']}, got {short(problem['input'])}"
-        ) from None
+        raise CheckpointError(f"{file} is damaged: {key}: {problem['msg']}, got {short(problem['input'])}") from None
     except UsageError as error:
         raise CheckpointError(f"{file} is damaged: {error}") from None
-    wanted = {"step": (found.step, int(path.name.removeprefix("step-")))}
+    if wrong := next(_contradictions(found, config, step=int(path.name.removeprefix("step-"))), None):
+        raise CheckpointError(f"{file} is damaged: {wrong}")
+
+
+def _contradictions(state: StoredState, config: RunConfig, step: int) -> Iterator[str]:
+    """What does not agree with the other entries, with the config, or with the step in the folder's name."""
+    wanted = {"step": step, "version": state.optimizer.num_steps}
     if config.budget == BudgetConfig():
-        wanted["data_position"] = (found.data_position, found.step * config.rollouts.num_prompts)
-    for name, (is_there, should_be) in wanted.items():
-        if is_there != should_be:
-            raise CheckpointError(f"{file} is damaged: {name} = {is_there}, wanted {should_be}")
-    tried, most = found.version + found.optimizer.num_skipped_steps, found.step * config.optim.num_epochs
+        wanted["data_position"] = step * config.rollouts.num_prompts
+    for name, value in wanted.items():
+        if (is_there := getattr(state, name)) != value:
+            yield f"{name} = {is_there}, wanted {value}"
+    for name in ("last_eval_step", "last_signal_step", "last_valid_step"):
+        if (is_there := getattr(state.schedule, name)) > step:
+            yield f"schedule.{name} = {is_there}, after step = {step}"
+    if missing := LOGS - set(state.log_bytes):
+        yield f"log_bytes lacks {min(missing)}"
+    tried, most = state.version + state.optimizer.num_skipped_steps, step * config.optim.num_epochs
     if tried > most:
-        raise CheckpointError(f"{file} is damaged: {tried} optimizer steps, and {found.step} steps make {most} at most")
-    every = config.eval.every_seconds
-    latest = (found.train_seconds // every + 1) * every if every > 0 else 0.0
-    if found.schedule.next_eval_seconds > latest * (1 + 1e-9):
-        raise CheckpointError(
-            f"{file} is damaged: schedule.next_eval_seconds = {found.schedule.next_eval_seconds:g}, wanted at most "
-            f"{latest:g}"
-        )
+        yield f"{tried} optimizer steps, and {step} steps make {most} at most"
+    every, latest = config.eval.every_seconds, 0.0
+    if every > 0:
+        latest = (state.train_seconds // every + 1) * every
+    if state.schedule.next_eval_seconds > latest * (1 + 1e-9):
+        yield f"schedule.next_eval_seconds = {state.schedule.next_eval_seconds:g}, wanted at most {latest:g}"

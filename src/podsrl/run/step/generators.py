@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -13,12 +14,13 @@ import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.generate import Generator, Kind, Setting
-from podsrl.policy import Policy
+from podsrl.generate import Generator, Kind, Request, Sampling, Setting
+from podsrl.lib.devices import FREE_SHARE
+from podsrl.lib.seeds import derive
+from podsrl.policy import Policy, model_folder
 from podsrl.run.before.checks import ray_need
-from podsrl.run.before.kv_bound import update_bytes
+from podsrl.run.before.kv_bound import kv_bound, update_bytes
 from podsrl.run.before.prepare import Prepared
-from podsrl.run.step.wiring import generator_model, new_setting
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator, SharedStore
 from podsrl.scale.generators.ray_cluster import Need
@@ -63,6 +65,27 @@ def make_generator(kind: Kind, setting: Setting, processes: Processes) -> Genera
     new_store, what = members[0].new_store, f"{len(members)} server{'s' * (len(members) > 1)}"
     store = new_store(setting) if new_store is not None else None
     return Pool([partial(member.make, setting) for member in members], store, what=what)
+
+
+def new_setting(
+    config: RunConfig, load_model: Callable[[], Any], device: torch.device, tokenizer: Any, later_bytes: int = 0
+) -> Setting:
+    """What the run's generator is made for; `later_bytes` of the device's memory are left to others (`kv_bound`)."""
+    rollouts = config.rollouts
+    return Setting(
+        load_model=load_model,
+        folder=model_folder(config.model.path),
+        trust_remote_code=config.model.trust_remote_code,
+        tokenizer=tokenizer,
+        dtype=config.model.dtype,
+        device=str(device),
+        seed=derive(config.seed, "sampling"),
+        max_prompt_tokens=rollouts.max_prompt_tokens,
+        max_new_tokens=rollouts.max_new_tokens,
+        num_slots=rollouts.num_slots or None,
+        kv_cache_bytes=kv_bound(config, device, later_bytes),
+        scheduler=rollouts.scheduler,
+    )
 
 
 def new_pool(
@@ -180,3 +203,25 @@ def _seeing(gpu: int) -> dict[str, str]:
     """Environment variables of a process that sees one of the GPUs that this one sees."""
     visible: Sequence[str] = [name.strip() for name in os.environ.get(_VISIBLE, "").split(",") if name.strip()]
     return {_VISIBLE: visible[gpu] if visible else str(gpu)}
+
+
+def generator_model(policy: Policy, is_sharded: bool) -> Any:
+    """What the engine samples from: its own whole copy if the trainer's weights are about to be sharded."""
+    if is_sharded and policy.generator_model is policy.model:
+        return copy.deepcopy(policy.model)
+    return policy.generator_model
+
+
+def describe_generation(
+    generator: Generator, config: RunConfig, sampling: Sampling, longest_prompt: int, num_processes: int
+) -> str:
+    """What generates, and how a step's rollouts share the key-value memory of one process.
+
+    Raises:
+        UsageError: a rollout can never fit in the memory.
+    """
+    longest, num_prompts = (0,) * longest_prompt, -(-config.rollouts.num_prompts // num_processes)
+    n = config.rollouts.num_rollouts
+    line = generator.describe([Request(str(i), longest, n, sampling) for i in range(num_prompts)])
+    is_default = getattr(generator, "kv_cache_bytes", None) is not None and not config.rollouts.kv_cache_bytes
+    return line + (f", {FREE_SHARE:.0%} of the device's free memory" if is_default else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from torch import Tensor
@@ -19,32 +19,14 @@ from podsrl.sync import prove_arrival, sync_weights
 from podsrl.types import Sample
 from podsrl.update import Batch, Updater, UpdateStats, group_weights, make_batch
 
-NO_STATS = UpdateStats(
-    loss=0.0,
-    entropy=0.0,
-    kl=None,
-    clip_fraction=0.0,
-    logprob_gap=0.0,
-    ratio_max=0.0,
-    num_sequences=0,
-    num_tokens=0,
-    num_trained_rows=0,
-    num_trained_tokens=0,
-    num_micro_batches=0,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
-    """What the last epoch of an update did."""
+    """What the last epoch of an update did; zeros in a step without samples."""
 
-    stats: UpdateStats
-    grad_norm: float
+    stats: UpdateStats = field(default_factory=UpdateStats)
+    grad_norm: float = 0.0
     """Before clipping."""
-
-
-NO_UPDATE = UpdateResult(stats=NO_STATS, grad_norm=0.0)
-"""Of a step without samples."""
 
 
 class Learner:
@@ -106,7 +88,7 @@ class Learner:
     def update(self, batch: Batch | None) -> UpdateResult:
         """`num_epochs` optimizer steps on one batch of all processes; without a batch nothing happens."""
         if batch is None:
-            return NO_UPDATE
+            return UpdateResult()
         for _ in range(self._num_epochs):
             stats = self.forward_backward(batch)
             grad_norm = self.optim_step()
@@ -136,7 +118,7 @@ class Learner:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, int]]:
         """Weights, optimizer tensors and optimizer counts. Every process calls it; process 0 gets whole tensors."""
-        tensors, numbers = self.updater.state_dict()
+        tensors, numbers = self.updater.optimizer.state_dict()
         weights = self.policy.weights()
         if self._is_sharded:
             tensors, weights = collect(tensors, self._processes), collect(weights, self._processes)

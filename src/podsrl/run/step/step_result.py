@@ -51,10 +51,6 @@ class StepResult:
         """Whether nothing was kept, so nothing was trained on."""
         return not any(selection.kept for selection in self.selections)
 
-    def samples_by_group(self) -> Iterator[list[Sample]]:
-        """The samples of each group."""
-        return samples_by_group(self.selections, self.samples)
-
     def pools(self) -> Iterator[tuple[list[Rollout], list[Rollout]]]:
         """All rollouts, and the kept ones, of each pool among which rollouts were chosen and compared.
 

@@ -40,20 +40,18 @@ from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.before.sizes import at_most
 from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.step.agreement import check_same_choice, check_same_run
-from podsrl.run.step.clock import StageClock, timed
+from podsrl.run.step.clock import StageClock
 from podsrl.run.step.collected import Collected, Load, gather_load
 from podsrl.run.step.counters import Progress
-from podsrl.run.step.generators import new_generator
+from podsrl.run.step.generators import describe_generation, new_generator
 from podsrl.run.step.learn import UpdateResult
 from podsrl.run.step.trainer_state import load_trainer, save_trainer
 from podsrl.run.step.wiring import (
-    describe_generation,
     longest_asked,
     new_collector,
     new_learner,
     opening_view,
     stop_token_ids,
-    train_sampling,
 )
 from podsrl.scale.processes import Processes, join_processes
 from podsrl.score import ScoreStats
@@ -171,60 +169,60 @@ class Trainer:
         """Between steps: wait for what has begun, on the next step's clock; give the generator the newest weights."""
         self._catch_up(self._between)
 
-    @timed("select")
     def recall(self, groups: Sequence[Group]) -> list[Group]:
         """These groups, and those of earlier steps that the keeper gives."""
-        return [*groups, *self.keeper.take(self.progress.step, groups)]
+        with self.clock.stage("select"):
+            return [*groups, *self.keeper.take(self.progress.step, groups)]
 
-    @timed("select")
     def choose(self, groups: Sequence[Group]) -> list[Selection]:
         """Which rollouts of each group are trained on."""
-        options = self.config.select
-        selections = select_groups(
-            groups,
-            self.parts.rule,
-            options.kept_of_chunk,
-            num_chunks=options.num_chunks,
-            generator=selection_generator(self.config.seed, self.progress.step),
-        )
-        check_same_choice(selections, options.rule, self.processes)
-        return selections
+        options, step = self.config.select, self.progress.step
+        with self.clock.stage("select"):
+            selections = select_groups(
+                groups,
+                self.parts.rule,
+                options.kept_of_chunk,
+                num_chunks=options.num_chunks,
+                generator=selection_generator(self.config.seed, step),
+            )
+            check_same_choice(selections, options.rule, self.processes)
+            return selections
 
-    @timed("select")
     def credit(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Sample]:
         """The kept rollouts, each with its advantage, in the order of the groups and of `Selection.kept`."""
-        advantages = step_advantages(groups, selections, self.parts.advantage)
-        shaped = shape_advantages(groups, selections, advantages, self.parts.slots[SHAPE.option])
-        return to_samples(groups, selections, shaped)
+        with self.clock.stage("select"):
+            advantages = step_advantages(groups, selections, self.parts.advantage)
+            shaped = shape_advantages(groups, selections, advantages, self.parts.slots[SHAPE.option])
+            return to_samples(groups, selections, shaped)
 
-    @timed("select")
     def make_batch(self, samples: Sequence[Sample]) -> Batch | None:
         """This process's share of the samples, as tensors on the CPU; None where there are none."""
-        return self.learner.make_batch(samples)
+        with self.clock.stage("select"):
+            return self.learner.make_batch(samples)
 
-    @timed("update")
     def update(self, batch: Batch | None) -> UpdateResult:
         """`optim.num_epochs` times `forward_backward` and `optim_step`; what the last one did."""
-        result = self.learner.update(batch)
-        self._count_version()
-        return result
+        with self.clock.stage("update"):
+            result = self.learner.update(batch)
+            self._count_version()
+            return result
 
-    @timed("update")
     def forward_backward(self, batch: Batch) -> UpdateStats:
         """Gradients of the whole batch, cut into micro-batches by token budget; stats of all processes' batches."""
-        return self.learner.forward_backward(batch)
+        with self.clock.stage("update"):
+            return self.learner.forward_backward(batch)
 
-    @timed("update")
     def optim_step(self) -> float:
         """One optimizer step; returns the gradient norm before clipping."""
-        grad_norm = self.learner.optim_step()
-        self._count_version()
-        return grad_norm
+        with self.clock.stage("update"):
+            grad_norm = self.learner.optim_step()
+            self._count_version()
+            return grad_norm
 
-    @timed("sync")
     def sync(self) -> None:
         """Let the engine sample from the new weights."""
-        self._publish()
+        with self.clock.stage("sync"):
+            self._publish()
 
     def finish_step(self, collected: Collected) -> Load:
         """Count a step as done: the parts learn, the keeper keeps, and the data stream moves on.
@@ -292,7 +290,16 @@ class Trainer:
     @property
     def sampling(self) -> Sampling:
         """How the rollouts that are trained on are drawn."""
-        return train_sampling(self.config, self.stop_token_ids)
+        rollouts = self.config.rollouts
+        return Sampling(
+            temperature=rollouts.temperature,
+            top_p=rollouts.top_p,
+            top_k=rollouts.top_k,
+            min_p=rollouts.min_p,
+            max_new_tokens=rollouts.max_new_tokens,
+            stop_token_ids=self.stop_token_ids,
+            stop_strings=rollouts.stop_strings,
+        )
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:

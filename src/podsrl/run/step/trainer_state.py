@@ -68,15 +68,15 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     has_other_data = check_data(checkpoint, trainer.data, is_allowed=allow_data_change) is not None
     trainer.policy.load(checkpoint.model, write_shard)
     moments = checkpoint.optimizer(shard_moment(trainer.model))
-    trainer.learner.updater.load_state_dict(moments, state["optimizer"])
+    trainer.learner.updater.optimizer.load_state_dict(moments, state["optimizer"])
     arrays = checkpoint.parts()
     begun = take_arrays(arrays)
     underway = None if has_other_data else _take_underway(trainer, checkpoint, begun)
     trainer.keeper.restore(_take_kept(trainer, checkpoint, arrays))
-    trainer.parts.slots.restore(whole_states(state.get("parts", {}), arrays))
+    trainer.parts.slots.restore(whole_states(state["parts"], arrays))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.collector.underway = underway
-    trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state.get("matmul"))
+    trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state["matmul"])
     other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
     trainer.warnings = warnings + new_options + other_bits
     trainer.sync()
@@ -102,7 +102,7 @@ def _take_underway(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> 
     Raises:
         CheckpointError: it is not what was saved.
     """
-    if digest(arrays) != checkpoint.state.get("underway", ""):
+    if digest(arrays) != checkpoint.state["underway"]:
         raise CheckpointError(f"{checkpoint.path} is damaged: {PARTS} does not hold the step under way that was saved")
     if not arrays:
         return None

@@ -1,21 +1,17 @@
-"""The large parts of a trainer, built from its config: the generator, and the updater with what it forwards."""
+"""What a trainer is wired of, beside its generator: the collector, and the learner with what it forwards."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import torch
 
 from podsrl.config.schema import RunConfig
 from podsrl.control import View
-from podsrl.generate import Generator, Request, Sampling, Setting
+from podsrl.generate import Generator, Sampling
 from podsrl.generate.engine.limits import row_limit
-from podsrl.lib.devices import FREE_SHARE
 from podsrl.lib.seeds import derive
-from podsrl.policy import AdaptedPolicy, Policy, model_folder
-from podsrl.run.before.kv_bound import kv_bound
+from podsrl.policy import AdaptedPolicy, Policy
 from podsrl.run.before.prepare import Prepared
 from podsrl.run.step.collect import Collector
 from podsrl.run.step.learn import Learner
@@ -24,27 +20,6 @@ from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.tasks.stream import Stream
 from podsrl.types import Task
 from podsrl.update import TokenLogprobs, Updater
-
-
-def new_setting(
-    config: RunConfig, load_model: Callable[[], Any], device: torch.device, tokenizer: Any, later_bytes: int = 0
-) -> Setting:
-    """What the run's generator is made for; `later_bytes` of the device's memory are left to others (`kv_bound`)."""
-    rollouts = config.rollouts
-    return Setting(
-        load_model=load_model,
-        folder=model_folder(config.model.path),
-        trust_remote_code=config.model.trust_remote_code,
-        tokenizer=tokenizer,
-        dtype=config.model.dtype,
-        device=str(device),
-        seed=derive(config.seed, "sampling"),
-        max_prompt_tokens=rollouts.max_prompt_tokens,
-        max_new_tokens=rollouts.max_new_tokens,
-        num_slots=rollouts.num_slots or None,
-        kv_cache_bytes=kv_bound(config, device, later_bytes),
-        scheduler=rollouts.scheduler,
-    )
 
 
 def opening_view(config: RunConfig, train: Sequence[Task], step: int, data_position: int) -> View:
@@ -65,47 +40,6 @@ def stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     named = model.generation_config.eos_token_id
     ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
     return tuple(sorted(ids - {None}))
-
-
-def train_sampling(config: RunConfig, stop_token_ids: tuple[int, ...]) -> Sampling:
-    """How the rollouts that are trained on are drawn."""
-    rollouts = config.rollouts
-    return Sampling(
-        temperature=rollouts.temperature,
-        top_p=rollouts.top_p,
-        top_k=rollouts.top_k,
-        min_p=rollouts.min_p,
-        max_new_tokens=rollouts.max_new_tokens,
-        stop_token_ids=stop_token_ids,
-        stop_strings=rollouts.stop_strings,
-    )
-
-
-def num_words(model: Any) -> int:
-    """Size of a model's vocabulary."""
-    return int(model.get_input_embeddings().weight.shape[0])
-
-
-def generator_model(policy: Policy, is_sharded: bool) -> Any:
-    """What the engine samples from: its own whole copy if the trainer's weights are about to be sharded."""
-    if is_sharded and policy.generator_model is policy.model:
-        return copy.deepcopy(policy.model)
-    return policy.generator_model
-
-
-def describe_generation(
-    generator: Generator, config: RunConfig, sampling: Sampling, longest_prompt: int, num_processes: int
-) -> str:
-    """What generates, and how a step's rollouts share the key-value memory of one process.
-
-    Raises:
-        UsageError: a rollout can never fit in the memory.
-    """
-    longest, num_prompts = (0,) * longest_prompt, -(-config.rollouts.num_prompts // num_processes)
-    n = config.rollouts.num_rollouts
-    line = generator.describe([Request(str(i), longest, n, sampling) for i in range(num_prompts)])
-    is_default = getattr(generator, "kv_cache_bytes", None) is not None and not config.rollouts.kv_cache_bytes
-    return line + (f", {FREE_SHARE:.0%} of the device's free memory" if is_default else "")
 
 
 def new_updater(config: RunConfig, policy: Policy, parts: Prepared, processes: Processes) -> Updater:
@@ -162,7 +96,7 @@ def new_collector(
         sampling=sampling,
         max_prompt_tokens=config.rollouts.max_prompt_tokens,
         max_guided_tokens=longest_asked(config, model, parts),
-        num_words=num_words(model),
+        num_words=len(model.get_input_embeddings().weight),
         kind=parts.generator,
     )
 
