@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
 from typing import Any, cast
 
 from podsrl.errors import RewardError, UsageError, nearest
+from podsrl.lib.user_function import is_asynchronous
 from podsrl.score.base import WANTED, BatchReward, Fault, Reward, RowReward, Rows, Values, collect, fault_of, read_value
 from podsrl.score.guard import Guard
 from podsrl.types import Task
@@ -66,7 +66,7 @@ def _signature_of(name: str, function: Reward) -> inspect.Signature:
     if not callable(function) or isinstance(function, type):
         kind = "is a class" if isinstance(function, type) else f"has the type {type(function).__name__}"
         raise UsageError(f"reward '{name}' {kind}, not a function; wanted {WANTED}")
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+    if is_asynchronous(function):
         raise UsageError(f"reward '{name}' is asynchronous (async def), which is not supported; wanted {WANTED}")
     try:
         return inspect.signature(function)
@@ -136,7 +136,11 @@ class BatchForm:
                 return collect([read_value(self._name, value) for value in self._checked(returned, len(rows))])
         if len(rows) == 1:
             return collect([failure])
-        return _joined([self(rows.row(index)) for index in range(len(rows))])
+        alone = [self(rows.part(slice(row, row + 1))) for row in range(len(rows))]
+        return Values(
+            values=[value for values in alone for value in values.values],
+            faults={row: fault for row, values in enumerate(alone) for fault in values.faults.values()},
+        )
 
     def check(self, rows: Rows) -> None:
         """Check that the function can be called with these rows. RewardError: it wants a column that no task has."""
@@ -209,11 +213,3 @@ def _prompt(task: Task) -> str | list[dict[str, str]]:
 
 def _completion(task: Task, text: str) -> str | list[dict[str, str]]:
     return text if isinstance(task.prompt, str) else [{"role": "assistant", "content": text}]
-
-
-def _joined(parts: Sequence[Values]) -> Values:
-    """Join batches of one row each."""
-    return Values(
-        values=[value for part in parts for value in part.values],
-        faults={row: fault for row, part in enumerate(parts) for fault in part.faults.values()},
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -58,12 +58,12 @@ def load_jsonl(
     check_two_columns(prompt_column, answer_column)
     rows, eval_rows = read_rows(path), _read_eval_rows(path, eval_path)
     names = dict.fromkeys(name for _, row in (*rows, *eval_rows) for name in row if name != "id")
-    read = partial(_read_tasks, names=names, prompt_column=prompt_column, answer_column=answer_column)
-    tasks = read(path, rows, "line")
+    read = partial(row_task, names=names, prompt_column=prompt_column, answer_column=answer_column)
+    tasks = _read_tasks(path, rows, "line", read)
     if eval_path is None:
         train, held_out = hold_out(path, tasks, num_eval, seed)
         return TaskSet(name=Path(path).name, train=train, eval=held_out)
-    eval_tasks = read(eval_path, eval_rows, "eval-line")
+    eval_tasks = _read_tasks(eval_path, eval_rows, "eval-line", read)
     train, notes = without_held_out(tasks, eval_tasks, eval_path)
     if not train:
         raise UsageError(f"task.path = '{path}': every question there is also in task.eval_path = '{eval_path}'")
@@ -83,26 +83,17 @@ def _read_eval_rows(path: str | Path, eval_path: str | Path | None) -> list[tupl
 
 
 def _read_tasks(
-    path: str | Path,
-    rows: Sequence[tuple[int, Row]],
-    id_prefix: str,
-    *,
-    names: Mapping[str, None],
-    prompt_column: str,
-    answer_column: str,
+    path: str | Path, rows: Sequence[tuple[int, Row]], id_prefix: str, read: Callable[..., Task]
 ) -> list[Task]:
-    tasks = [
-        row_task(
-            f"{path}:{line}",
-            row,
-            id=_read_id(f"{path}:{line}", row["id"]) if "id" in row else f"{id_prefix}-{line}",
-            names=names,
-            prompt_column=prompt_column,
-            answer_column=answer_column,
-        )
-        for line, row in rows
-    ]
-    _check_unique_ids(path, [line for line, _ in rows], tasks)
+    """Tasks with unique ids."""
+    tasks, lines = list[Task](), dict[str, int]()
+    for line, row in rows:
+        where = f"{path}:{line}"
+        task = read(where, row, id=_read_id(where, row["id"]) if "id" in row else f"{id_prefix}-{line}")
+        if task.id in lines:
+            raise UsageError(f"{where}: the id '{task.id}' is taken by line {lines[task.id]}; make ids unique")
+        lines[task.id] = line
+        tasks.append(task)
     return tasks
 
 
@@ -183,11 +174,3 @@ def _read_id(where: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         raise UsageError(f"{where}: column 'id' is {shown(value)}; wanted text or a whole number")
     return str(value)
-
-
-def _check_unique_ids(path: str | Path, lines: Sequence[int], tasks: Sequence[Task]) -> None:
-    first: dict[str, int] = {}
-    for line, task in zip(lines, tasks, strict=True):
-        if task.id in first:
-            raise UsageError(f"{path}:{line}: the id '{task.id}' is taken by line {first[task.id]}; make ids unique")
-        first[task.id] = line

@@ -27,7 +27,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +38,6 @@ from podsrl.tasks.rows import Row, column, row_task, shown
 from podsrl.types import Group, Task
 
 PROMPT_COLUMNS = ("prompt", "question", "problem")
-_FACTS = (
-    "sample",
-    "extracted",
-    "reward",
-    "is_correct",
-    "is_formatted",
-    "invalid_reason",
-    "num_tokens",
-    "finish_reason",
-)
-"""Fields of `Stored` that stand in the file under their own names."""
-_TAKEN = {"id", "prompt", "completion", "answer", "label", "columns", *_FACTS}
 _FORMER = {"question": "prompt", "text": "completion", "answer": "extracted", "reference": "answer"}
 """Names in files of before; that a row has "reference" and "text" tells such a file."""
 
@@ -87,6 +75,11 @@ class Stored:
         hidden = {name: own.pop(name) for name in _TAKEN & own.keys()}
         hidden = {name: value for name, value in sorted(hidden.items()) if record.get(name, hidden) != value}
         return {**record, **own, **({"columns": hidden} if hidden else {})}
+
+
+_FACTS = tuple(each.name for each in fields(Stored) if each.name not in ("where", "task", "text", "label"))
+"""Fields of `Stored` that stand in the file under their own names."""
+_TAKEN = {"id", "prompt", "completion", "answer", "label", "columns", *_FACTS}
 
 
 def stored_group(group: Group) -> list[Stored]:
@@ -212,7 +205,7 @@ def _completion(where: str, row: Row, names: Mapping[str, None]) -> Stored:
         raise UsageError(f"{where}: column 'columns' is {shown(hidden)}; wanted an object: name -> value")
     task = row_task(where, row, id=str(row.get("id", where)), names=names, prompt_column=prompt, answer_column="answer")
     if hidden:
-        task = Task(id=task.id, prompt=task.prompt, answer=task.answer, columns={**task.columns, **hidden})
+        task = replace(task, columns={**task.columns, **hidden})
     return _with_facts(Stored(where=where, task=task, text=text), row)
 
 
@@ -221,7 +214,7 @@ def _with_facts(stored: Stored, row: Row) -> Stored:
     label = _flag(stored.where, "label", row.get("label"))
     if label is None and facts["invalid_reason"] is None:
         label = facts["is_correct"]
-    return Stored(where=stored.where, task=stored.task, text=stored.text, label=label, **facts)
+    return replace(stored, label=label, **facts)
 
 
 def _read_fact(where: str, name: str, value: object) -> Any:

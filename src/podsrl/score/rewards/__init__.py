@@ -64,11 +64,6 @@ def modules_of(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(chain.from_iterable(found))))
 
 
-def is_slow(name: str) -> bool:
-    """Whether a reward of the table may take long: it runs in worker processes."""
-    return name in SLOW
-
-
 def is_quick(name: str) -> bool:
     """Whether a reward of the table takes microseconds: it may run in the main process without a time limit."""
     return name in REWARDS and name not in SLOW

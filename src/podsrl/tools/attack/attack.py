@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from podsrl.lib.callbacks import Progress, no_progress
 from podsrl.score.base import Rows
+from podsrl.score.panel import Panel
 from podsrl.tools.attack.families import FAMILIES, Family, Hack, asked, make_hacks
 from podsrl.tools.attack.forms import FORMS, Form, filled
-from podsrl.tools.attack.judges import Judged, Judges
+from podsrl.tools.attack.judges import Judged, judge_all
 from podsrl.tools.attack.result import SLOW_SECONDS, AttackResult, FamilyCount, Finding, RewardAttack
 from podsrl.tools.attack.target import Target, target_of
 from podsrl.tools.attack.verdict import Baseline, Nature, baseline_of, mean_baseline, nature_of, paid_forms
@@ -51,15 +52,22 @@ def attack_rewards(
     honest_texts = [
         filled(forms[form], target.answer if is_right else target.wrong[0]) for target, form, is_right in honest
     ]
-    with Judges(rewards, num_workers, timeout_seconds, batch_timeout_seconds) as judges:
+    with Panel(
+        dict.fromkeys(rewards, "--reward"),
+        num_workers=num_workers,
+        timeout_seconds=timeout_seconds,
+        batch_timeout_seconds=batch_timeout_seconds,
+        has_quick_here=False,
+    ) as panel:
         progress(0, 1, "honest completions")
-        judged = judges.judge(_rows([target for target, _, _ in honest], honest_texts), lambda done: None)
+        honest_rows = _rows([target for target, _, _ in honest], honest_texts)
+        judged = judge_all(panel, rewards, honest_rows, lambda done: None)
         known = {name: _honest_values(honest, one) for name, one in judged.items()}
         paid = _paid(known)
         hacks = make_hacks(targets, {name: form for name, form in forms.items() if name in paid})
         rows = _rows([hack.target for hack in hacks], [hack.text for hack in hacks])
-        found = judges.judge(rows, _counter(progress, len(hacks), len(rewards)))
-    for warning in judges.warnings:
+        found = judge_all(panel, rewards, rows, _counter(progress, len(hacks), len(rewards)))
+    for warning in panel.warnings:
         warnings.warn(warning, stacklevel=2)
     attacks = [
         _reward_attack(name, rewards.get(name), known[name], judged[name], targets, hacks, found[name])
