@@ -259,7 +259,7 @@ def test_a_config_names_the_rewards_or_its_task_set_does(pods: Run, folder: Path
     [
         (["rows.jsonl"], "wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG"),
         (["rows.jsonl", "--reward", "correct", "--config", "pods"], "wants either --reward"),
-        (["none.jsonl", "--reward", "correct"], "none.jsonl: no such file"),
+        (["none.jsonl", "--reward", "correct"], "FILE = 'none.jsonl': no such file"),
         (["rows.jsonl", "--reward", "corect"], "--reward = 'corect' is no reward. Did you mean 'correct'?"),
         (["rows.jsonl", "--reward", "correct=high"], "--reward correct=high: 'high' is no number"),
         (["rows.jsonl", "--reward", "correct", "--correct", "zzz"], "--correct = 'zzz' is no reward"),

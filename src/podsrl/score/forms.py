@@ -39,7 +39,7 @@ QUERY_ARGUMENTS = frozenset({"queries", "labels"})
 """What a function of OpenRLHF's form has besides `prompts`."""
 
 
-def judge_of(name: str, function: Reward, *, guard: type[Guard] = Guard) -> RowForm | BatchForm:
+def judge_of(name: str, function: Reward) -> RowForm | BatchForm:
     """Bind a reward function (no class, nothing asynchronous) to its form; see `BATCH_ARGUMENTS`.
 
     UsageError: it is no such function, or its signature fits neither form.
@@ -52,14 +52,14 @@ def judge_of(name: str, function: Reward, *, guard: type[Guard] = Guard) -> RowF
     """
     signature = _signature_of(name, function)
     if {*BATCH_ARGUMENTS, "queries"} & signature.parameters.keys():
-        return BatchForm(name, cast(BatchReward, function), signature, guard=guard)
+        return BatchForm(name, cast(BatchReward, function), signature)
     try:
         signature.bind(None, "")
     except TypeError as error:
         raise UsageError(f"reward '{name}' takes {signature} ({error}); wanted {WANTED}") from error
     if [*signature.parameters][1:2] == ["task"]:
         raise UsageError(f"reward '{name}' takes {signature}; the task comes first; wanted {WANTED}")
-    return RowForm(name, cast(RowReward, function), guard=guard)
+    return RowForm(name, cast(RowReward, function))
 
 
 def _signature_of(name: str, function: Reward) -> inspect.Signature:
@@ -78,11 +78,11 @@ def _signature_of(name: str, function: Reward) -> inspect.Signature:
 class RowForm:
     """`f(task, completion_text) -> float`, called once per row. Whatever a call raises makes its own row faulty."""
 
-    def __init__(self, name: str, function: RowReward, *, guard: type[Guard] = Guard) -> None:
-        self._name, self._function, self._guard = name, function, guard
+    def __init__(self, name: str, function: RowReward) -> None:
+        self._name, self._function = name, function
 
     def __call__(self, rows: Rows) -> Values:
-        with self._guard() as guard:
+        with Guard() as guard:
             return collect([self._outcome(guard, *row) for row in zip(rows.tasks, rows.texts, strict=True)])
 
     def _outcome(self, guard: Guard, task: Task, text: str) -> float | Fault:
@@ -105,15 +105,13 @@ class BatchForm:
             batch's length.
     """
 
-    def __init__(
-        self, name: str, function: BatchReward, signature: inspect.Signature, *, guard: type[Guard] = Guard
-    ) -> None:
+    def __init__(self, name: str, function: BatchReward, signature: inspect.Signature) -> None:
         parameters = signature.parameters.values()
         if refused := [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]:
             raise UsageError(
                 f"reward '{name}' takes {refused} by position only, but is called by keyword: remove the '/'"
             )
-        self._name, self._function, self._guard = name, function, guard
+        self._name, self._function = name, function
         # What a partial has bound is not overwritten by a column of the same name.
         self._bound = set(function.keywords) if isinstance(function, functools.partial) else set()
         named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
@@ -126,7 +124,7 @@ class BatchForm:
         if len(rows) == 0:
             return collect([])
         arguments = self._arguments(rows)
-        with self._guard() as guard:
+        with Guard() as guard:
             try:
                 returned = _items(self._function(**arguments))
             except BaseException as error:  # SystemExit too

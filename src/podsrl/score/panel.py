@@ -16,7 +16,7 @@ from podsrl.errors import RewardError
 from podsrl.lib.seeds import set_global_seed
 from podsrl.score.base import Rows, Values
 from podsrl.score.forms import BatchForm, RowForm, judge_of
-from podsrl.score.rewards import find_reward, is_importable_by_workers, is_quick
+from podsrl.score.rewards import REWARDS, SLOW, find_reward, is_importable_by_workers
 from podsrl.score.workers.jobs import task_to_json
 from podsrl.score.workers.pool import BatchWorker, WorkerPool
 from podsrl.types import Task
@@ -59,7 +59,7 @@ class Panel:
     ) -> None:
         self.forms = {name: judge_of(name, find_reward(name, option=option)) for name, option in options.items()}
         """Name -> the function in its form."""
-        slow = [name for name in self.forms if not (has_quick_here and is_quick(name))]
+        slow = [name for name in self.forms if not has_quick_here or name in SLOW or name not in REWARDS]
         self._here = {name: _NOT_IMPORTABLE for name in slow if not is_importable_by_workers(name)}
         """Slow functions that run in this process, and why."""
         away = {name: self.forms[name] for name in slow if name not in self._here}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -110,24 +110,27 @@ def read_rows(path: str | Path, option: str = "task.path") -> list[tuple[int, Ro
         ...     read_rows(file.name)
         [(1, {'question': '3+4='}), (3, {'question': '1+2='})]
     """
-    rows = list(_parse_file(Path(path), option))
+    lines = enumerate(read_lines(Path(path), option), start=1)
+    rows = [(number, _parse_line(f"{path}:{number}", line)) for number, line in lines if line.strip()]
     if not rows:
         raise UsageError(f"{path}: no rows ({option}); wanted one JSON object per line")
     return rows
 
 
-def _parse_file(path: Path, option: str) -> Iterator[tuple[int, Row]]:
+def read_lines(path: Path, option: str) -> list[bytes]:
+    """All lines of a file; the last one is empty where the file ends with a line break.
+
+    UsageError: the file cannot be read; `option` names it in messages.
+    """
     try:
         # Bytes, because text files also break lines at characters that JSON allows inside strings.
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        return path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except FileNotFoundError:
         cure = "" if path.is_absolute() else "; a relative path starts from the folder in which pods is called"
         raise UsageError(f"{option} = '{path}': no such file (looked for {path.absolute()}){cure}") from None
-    except OSError as error:
-        raise UsageError(f"{option} = '{path}': cannot be read: {error.strerror}; wanted a file") from error
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, _parse_line(f"{path}:{number}", line)
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{option} = '{path}': cannot be read: {reason}; wanted a file") from error
 
 
 def _parse_line(where: str, line: bytes) -> Row:

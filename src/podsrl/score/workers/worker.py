@@ -21,7 +21,6 @@ from typing import Any
 from podsrl.lib.channel import Channel
 from podsrl.score.base import Judge
 from podsrl.score.forms import judge_of
-from podsrl.score.guard import Unguarded
 from podsrl.score.rewards import SLOW, find_reward
 from podsrl.score.workers.jobs import answer_batch, answer_rows
 from podsrl.types import Task
@@ -92,8 +91,7 @@ def _load(setup: Setup) -> dict[str, Judge]:
     for module in setup.modules:
         with suppress(ImportError):  # of another task set of this process; a function that misses one says so
             import_module(module)
-    functions = {name: find_reward(name, option="task.rewards") for name in setup.names}
-    return {name: judge_of(name, function, guard=Unguarded) for name, function in functions.items()}
+    return {name: judge_of(name, find_reward(name, option="task.rewards")) for name in setup.names}
 
 
 def _hide(descriptor: int) -> int:

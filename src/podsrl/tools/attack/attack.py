@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from podsrl.lib.callbacks import Progress, no_progress
@@ -66,7 +66,8 @@ def attack_rewards(
         paid = _paid(known)
         hacks = make_hacks(targets, {name: form for name, form in forms.items() if name in paid})
         rows = _rows([hack.target for hack in hacks], [hack.text for hack in hacks])
-        found = judge_all(panel, rewards, rows, _counter(progress, len(hacks), len(rewards)))
+        what = f"{len(hacks):,} hacks"
+        found = judge_all(panel, rewards, rows, lambda done: progress(done, len(hacks) * len(rewards), what))
     for warning in panel.warnings:
         warnings.warn(warning, stacklevel=2)
     attacks = [
@@ -99,19 +100,6 @@ def _paid(known: Mapping[str, _Honest]) -> set[str]:
 
 def _rows(targets: Sequence[Target], texts: Sequence[str]) -> Rows:
     return Rows(tasks=[target.task for target in targets], texts=texts, token_ids=[()] * len(texts))
-
-
-def _counter(progress: Progress, num_rows: int, num_rewards: int) -> Callable[[int], None]:
-    """Progress over one reward after the other."""
-    before = last = 0
-
-    def tell(done: int) -> None:
-        nonlocal before, last
-        before += num_rows if done < last else 0
-        last = done
-        progress(before + done, num_rows * num_rewards, f"{num_rows:,} hacks")
-
-    return tell
 
 
 def _reward_attack(

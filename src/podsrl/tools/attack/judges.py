@@ -28,9 +28,13 @@ class Judged:
 def judge_all(panel: Panel, weights: Mapping[str, float], rows: Rows, tell: Callable[[int], None]) -> dict[str, Judged]:
     """Judge all rows by several rewards (name -> weight); `WHOLE` comes last where several have a weight.
 
-    `tell` gets the number of rows done, for each reward anew. RewardError: a function breaks its contract for a batch.
+    `tell` gets the number of judgements done. RewardError: a function breaks its contract for a batch.
     """
-    found = {name: _judged(panel.judge_in_parts(name, rows, _PART, tell), weights[name]) for name in weights}
+    found = dict[str, Judged]()
+    for name, weight in weights.items():
+        before = len(found) * len(rows)
+        values = panel.judge_in_parts(name, rows, _PART, lambda done, before=before: tell(before + done))
+        found[name] = _judged(values, weight)
     weighted = [name for name, weight in weights.items() if weight]
     return found | ({WHOLE: _whole(found, weights, weighted)} if len(weighted) > 1 else {})
 
