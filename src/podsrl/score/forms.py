@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Sequence
 from typing import Any, cast
 
 from podsrl.errors import RewardError, UsageError, nearest
@@ -158,8 +159,9 @@ class BatchForm:
 
     def _arguments(self, rows: Rows) -> dict[str, list[Any]]:
         self.check(rows)
-        argument = _text_argument if self._has_queries else _argument
-        return {name: argument(name, rows) for name in self._known(rows) if self.reads(name)}
+        each = list(zip(rows.tasks, rows.texts, rows.token_ids, strict=True))
+        read = filter(self.reads, self._known(rows))
+        return {name: [_argument(name, *row, self._has_queries) for row in each] for name in read}
 
     def _checked(self, returned: list[Any] | str, num_rows: int) -> list[Any]:
         wanted = f"wanted a list of {num_rows} numbers, one for each completion"
@@ -179,35 +181,24 @@ def _items(returned: Any) -> list[Any] | str:
     return list(returned) if isinstance(returned, (list, tuple)) else type(returned).__name__
 
 
-def _argument(name: str, rows: Rows) -> list[Any]:
-    if name == "prompts":
-        return [_prompt(task) for task in rows.tasks]
-    if name == "completions":
-        return [_completion(task, text) for task, text in zip(rows.tasks, rows.texts, strict=True)]
-    if name == "completion_ids":
-        return [list(token_ids) for token_ids in rows.token_ids]
-    return [task.columns.get(name, {"id": task.id, "answer": task.answer}.get(name)) for task in rows.tasks]
-
-
-def _text_argument(name: str, rows: Rows) -> list[Any]:
-    """An argument of OpenRLHF's form; a data set's own column of that name has precedence."""
-    if name == "prompts":
-        return [_prompt_text(task) for task in rows.tasks]
-    if name == "queries":
-        rows_of = zip(rows.tasks, rows.texts, strict=True)
-        return [task.columns.get(name, _prompt_text(task) + text) for task, text in rows_of]
-    if name == "labels":
-        return [task.columns.get(name, task.answer) for task in rows.tasks]
-    return _argument(name, rows)
+def _argument(name: str, task: Task, text: str, token_ids: Sequence[int], has_queries: bool) -> Any:
+    """What a function gets of one row; `has_queries`: in OpenRLHF's form."""
+    is_text = isinstance(task.prompt, str)
+    match name:
+        case "prompts" if has_queries:
+            return _prompt_text(task)
+        case "queries" if has_queries:
+            return task.columns.get(name, _prompt_text(task) + text)
+        case "labels" if has_queries:
+            return task.columns.get(name, task.answer)
+        case "prompts":
+            return task.prompt if is_text else [dict(message) for message in task.prompt]
+        case "completions":
+            return text if is_text else [{"role": "assistant", "content": text}]
+        case "completion_ids":
+            return list(token_ids)
+    return task.columns.get(name, {"id": task.id, "answer": task.answer}.get(name))
 
 
 def _prompt_text(task: Task) -> str:
     return task.prompt if isinstance(task.prompt, str) else "\n".join(message["content"] for message in task.prompt)
-
-
-def _prompt(task: Task) -> str | list[dict[str, str]]:
-    return task.prompt if isinstance(task.prompt, str) else [dict(message) for message in task.prompt]
-
-
-def _completion(task: Task, text: str) -> str | list[dict[str, str]]:
-    return text if isinstance(task.prompt, str) else [{"role": "assistant", "content": text}]
