@@ -183,7 +183,6 @@ def _items(returned: Any) -> list[Any] | str:
 
 def _argument(name: str, task: Task, text: str, token_ids: Sequence[int], has_queries: bool) -> Any:
     """What a function gets of one row; `has_queries`: in OpenRLHF's form."""
-    is_text = isinstance(task.prompt, str)
     match name:
         case "prompts" if has_queries:
             return _prompt_text(task)
@@ -192,9 +191,9 @@ def _argument(name: str, task: Task, text: str, token_ids: Sequence[int], has_qu
         case "labels" if has_queries:
             return task.columns.get(name, task.answer)
         case "prompts":
-            return task.prompt if is_text else [dict(message) for message in task.prompt]
+            return task.prompt if isinstance(task.prompt, str) else [dict(message) for message in task.prompt]
         case "completions":
-            return text if is_text else [{"role": "assistant", "content": text}]
+            return text if isinstance(task.prompt, str) else [{"role": "assistant", "content": text}]
         case "completion_ids":
             return list(token_ids)
     return task.columns.get(name, {"id": task.id, "answer": task.answer}.get(name))

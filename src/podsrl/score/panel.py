@@ -140,7 +140,7 @@ class Panel:
         return found
 
     def forget(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
-        """Drop rows that were submitted: they are judged already, or will never be asked for."""
+        """Drop rows that are judged."""
         self._pool.forget(tasks, texts)
 
     def new_step(self) -> None:

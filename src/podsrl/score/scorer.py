@@ -117,10 +117,6 @@ class Scorer:
         """
         self._panel.submit([task], [text])
 
-    def forget(self, task: Task, text: str) -> None:
-        """Drop a completion that was prefetched and will not be scored, so that no worker judges it in vain."""
-        self._panel.forget([task], [text])
-
     def close(self) -> None:
         """End the worker processes. They also end with the scorer, and with the process that made it."""
         self._panel.close()

@@ -132,19 +132,10 @@ class Dispatcher:
             if not worker.is_ready or worker.jobs:
                 continue
             size = max(1, min(self._max_chunk, len(self._queue) // (2 * self._num_workers)))
-            jobs = self._next_jobs(size)
-            if jobs:
+            if jobs := [self._queue.popleft() for _ in range(min(size, len(self._queue)))]:
                 worker.since, worker.limit_seconds = self._now, self._limit_seconds()
                 with suppress(OSError):  # it ended while it was idle, which the next wait reports
                     worker.send(jobs)
-
-    def _next_jobs(self, size: int) -> list[Job]:
-        jobs: list[Job] = []
-        while self._queue and len(jobs) < size:
-            job = self._queue.popleft()
-            if not job.is_cancelled:
-                jobs.append(job)
-        return jobs
 
     def _limit_seconds(self) -> float:
         lowered = math.ldexp(self._timeout_seconds, -int(self._lost_seconds / self._halving_seconds))

@@ -45,8 +45,6 @@ class Job(ABC):
         self.seconds = 0.0
         self.num_deaths = 0
         """Workers that ended while they judged it."""
-        self.is_cancelled = False
-        """Whether its outcome is of no use any more; a worker that has it judges it nevertheless."""
         self.done = threading.Lock()
         """Held until there is an outcome, or it is certain that there will be none."""
         self.done.acquire()

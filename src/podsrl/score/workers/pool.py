@@ -115,20 +115,12 @@ class WorkerPool:
         return self._sent[key][1]
 
     def forget(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
-        """Drop rows that are judged, or that will never be asked for: those are not judged any more.
-
-        The oldest rows beyond `MAX_WAITING` are dropped too.
-        """
+        """Drop rows that are judged; the oldest rows beyond `MAX_WAITING` are dropped too."""
         for name in self._names:
             for task, text in zip(tasks, texts, strict=True):
-                self._drop((name, id(task), text))
+                self._jobs.pop((name, id(task), text), None)
         for key in list(self._jobs)[: max(0, len(self._jobs) - MAX_WAITING)]:
-            self._drop(key)
-
-    def _drop(self, key: tuple[str, int, str]) -> None:
-        if key in self._jobs:
-            _, job = self._jobs.pop(key)
-            job.is_cancelled = True
+            del self._jobs[key]
 
     def new_step(self) -> None:
         """Put the time limit back to its full length."""

@@ -32,9 +32,11 @@ def judge_all(panel: Panel, weights: Mapping[str, float], rows: Rows, tell: Call
     """
     found = dict[str, Judged]()
     for name, weight in weights.items():
-        before = len(found) * len(rows)
-        values = panel.judge_in_parts(name, rows, _PART, lambda done, before=before: tell(before + done))
-        found[name] = _judged(values, weight)
+
+        def told(done: int, before: int = len(found) * len(rows)) -> None:
+            tell(before + done)
+
+        found[name] = _judged(panel.judge_in_parts(name, rows, _PART, told), weight)
     weighted = [name for name, weight in weights.items() if weight]
     return found | ({WHOLE: _whole(found, weights, weighted)} if len(weighted) > 1 else {})
 
