@@ -187,7 +187,8 @@ def test_what_a_known_reward_cannot_judge_within_the_limit_is_shown_as_wrong(
     pods: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "checked_rewards:slow"
-    monkeypatch.setattr("podsrl.score.rewards.SLOW", frozenset({name}))
+    for module in ("dispatcher", "pool"):
+        monkeypatch.setattr(f"podsrl.score.workers.{module}.SLOW", frozenset({name}))
     (folder / "own.toml").write_text(
         f'[task]\ncorrect = "{name}"\nrewards = {{ "{name}" = 1 }}\nreward_timeout_seconds = 0.3\n'
     )
@@ -251,7 +252,7 @@ def test_a_config_names_the_rewards_or_its_task_set_does(pods: Run, folder: Path
     [
         (["rows.jsonl"], "wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG"),
         (["rows.jsonl", "--reward", "correct", "--config", "pods"], "wants either --reward"),
-        (["none.jsonl", "--reward", "correct"], "none.jsonl: no such file"),
+        (["none.jsonl", "--reward", "correct"], "FILE = 'none.jsonl': no such file"),
         (["rows.jsonl", "--reward", "corect"], "--reward = 'corect' is no reward. Did you mean 'correct'?"),
         (["rows.jsonl", "--reward", "correct=high"], "--reward correct=high: 'high' is no number"),
         (["rows.jsonl", "--reward", "correct", "--correct", "zzz"], "--correct = 'zzz' is no reward"),

@@ -36,7 +36,7 @@ def test_folders_of_runs_are_sent_to_the_report_by_name(pods: Pods, tmp_path: Pa
 
 def paced(monkeypatch: pytest.MonkeyPatch, step_seconds: float, load: float) -> list[list[str]]:
     """A machine on which a step takes so long; what the demo would then run."""
-    monkeypatch.setattr("podsrl.plan.pace.measure_pace", lambda config: step_seconds)
+    monkeypatch.setattr("podsrl.plan.probe.measure_pace", lambda config: step_seconds)
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr("podsrl.lib.machine.num_cores", lambda: 2)
     ran: list[list[str]] = []

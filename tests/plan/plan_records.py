@@ -18,7 +18,8 @@ def from_pass_rate(pass_rate: float, concentration: float, *, length: float = 1.
     right = np.array([False, True])
     rollouts = Seen(rewards=right.astype(np.float64), lengths=np.full(2, length), is_correct=right)
     mass = concentration * np.array([1 - pass_rate, pass_rate])
-    return RewardModel(base=Weighted(rollouts=rollouts, mass=mass), questions=())
+    unseen = Weighted(rollouts=Seen.of([]), mass=np.array([]))
+    return RewardModel(base=Weighted(rollouts=rollouts, mass=mass), questions=(unseen,))
 
 
 def generation(n: int, *, shared: float = 1.0, disturbed: float = 1.0, **changes: Any) -> GenerationProbe:

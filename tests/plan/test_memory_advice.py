@@ -17,8 +17,7 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.plan.estimate import estimate, peak
-from podsrl.plan.memory_advice import MemoryAdvice, advise
-from podsrl.plan.memory_ladder import LADDER
+from podsrl.plan.memory_advice import LADDER, MemoryAdvice, advise
 from podsrl.run.before.checks import check_processes
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.sizes import work

@@ -42,9 +42,9 @@ def rows_of(texts: str, task: Task | None = None) -> Rows:
 def test_parts_give_each_row_what_it_gets_in_one_batch(name: str) -> None:
     name, rows, told = f"panel_rewards:{name}", rows_of("aabaaba"), list[int]()
     with Panel({name: "--reward"}, num_workers=1) as panel:
-        values, seconds = panel.judge_in_parts(name, rows, 3, told.append)
+        values = panel.judge_in_parts(name, rows, 3, told.append)
         whole = panel.judge(name, rows)
-    assert told == [3, 6, 7] and len(seconds) == 7 and min(seconds) > 0
+    assert told == [3, 6, 7] and len(values.seconds) == 7 and min(values.seconds) > 0
     assert values.faults == whole.faults and list(values.faults) == [2, 5]
     assert [value for value in values.values if value == value] == [1.0] * 5 and values.values[0] == 1.0
 
@@ -52,8 +52,8 @@ def test_parts_give_each_row_what_it_gets_in_one_batch(name: str) -> None:
 def test_the_part_is_what_a_function_of_trl_s_form_gets_in_one_call() -> None:
     name = "panel_rewards:sizes"
     with Panel({name: "--reward"}) as panel:
-        assert panel.judge_in_parts(name, rows_of("abcde"), 2, lambda done: None)[0].values == [2, 2, 2, 2, 1]
-        assert panel.judge_in_parts(name, rows_of(""), 2, lambda done: None)[0].values == []
+        assert panel.judge_in_parts(name, rows_of("abcde"), 2, lambda done: None).values == [2, 2, 2, 2, 1]
+        assert panel.judge_in_parts(name, rows_of(""), 2, lambda done: None).values == []
 
 
 def test_a_function_that_no_worker_finds_runs_here_and_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_a_function_that_no_worker_finds_runs_here_and_is_warned_of(monkeypatch:
         assert panel.judge(name, row).values != [os.getpid()] and panel.warnings == []
     monkeypatch.setattr("podsrl.score.panel.is_importable_by_workers", lambda name: False)
     with Panel({name: "--reward"}) as panel:
-        assert panel.judge_in_parts(name, row, 1, lambda done: None)[0].values == [os.getpid()]
+        assert panel.judge_in_parts(name, row, 1, lambda done: None).values == [os.getpid()]
         [warning] = panel.warnings
         assert warning.startswith(f"reward '{name}' runs in the main process, without a time limit: ")
         assert not panel.has_workers
@@ -71,7 +71,7 @@ def test_a_function_that_no_worker_finds_runs_here_and_is_warned_of(monkeypatch:
 def test_a_column_that_cannot_be_sent_keeps_trl_s_form_here() -> None:
     name, task = "panel_rewards:checks", Task(id="a", prompt="x", answer="1", columns={"checker": len})
     with Panel({name: "--reward"}) as panel:
-        assert panel.judge_in_parts(name, rows_of("ab", task), 2, lambda done: None)[0].values == [1.0, 1.0]
+        assert panel.judge_in_parts(name, rows_of("ab", task), 2, lambda done: None).values == [1.0, 1.0]
         assert "column 'checker'" in panel.warnings[0]
     with Panel({"panel_rewards:picky": "--reward"}) as panel, pytest.raises(RewardError, match="column 'checker'"):
         panel.judge("panel_rewards:picky", rows_of("a", task))

@@ -212,7 +212,7 @@ def test_a_batch_of_one_that_raises_is_not_called_twice() -> None:
         calls.append(len(completions))
         raise RuntimeError("always")
 
-    reason = judge_of("broken", broken)(ROWS.row(0)).faults[0].reason
+    reason = judge_of("broken", broken)(ROWS.part(slice(0, 1))).faults[0].reason
     assert reason.startswith("reward 'broken' raised RuntimeError: always (")
     assert calls == [1]
 

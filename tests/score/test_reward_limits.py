@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,8 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A function that counts as one of the known rewards that run in workers."""
     (tmp_path / "deadly.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("podsrl.score.rewards.SLOW", frozenset({"deadly:known"}))
+    for module in ("dispatcher", "pool"):
+        monkeypatch.setattr(f"podsrl.score.workers.{module}.SLOW", frozenset({"deadly:known"}))
     return "deadly:known"
 
 
@@ -77,7 +77,7 @@ def test_a_worker_that_something_else_killed_is_no_answer_s_fault(known: str, tm
 
 def test_a_stopped_row_keeps_its_place_where_a_batch_is_judged_in_parts(known: str) -> None:
     with Panel({known: "--reward"}, num_workers=1, timeout_seconds=0.4) as panel:
-        values, _ = panel.judge_in_parts(known, rows(["a", "bb", "ccc", "hang"]), 3, lambda done: None)
+        values = panel.judge_in_parts(known, rows(["a", "bb", "ccc", "hang"]), 3, lambda done: None)
     assert values.values == [1.0, 2.0, 3.0, 0.0]
     assert {row: fault.kind for row, fault in values.stopped.items()} == {3: "timeout"}
 
@@ -106,12 +106,11 @@ def test_many_time_outs_lower_the_limit_for_the_rest_of_the_step(user_folder: Pa
     bombs = Rows(tasks=tasks, texts=["hang"] * 40, token_ids=[()] * 40)
     with WorkerPool([name], num_workers=2, timeout_seconds=1.0, is_capped=True) as workers:
         values = workers.judge(name, bombs)
-        seconds = workers.seconds(name, bombs)
         limits = {fault.reason.split(" s ")[0].split()[-1] for fault in values.faults.values()}
         hurried = [fault.is_hurried for fault in values.faults.values()]
         assert len(values.faults) == 40 and limits == {"1", "0.5", "0.25"}
         assert 5 <= hurried.count(False) <= 12  # three limits of each worker, and what had begun
-        assert sum(seconds) < 25  # 40 without the cap
+        assert sum(values.seconds) < 25  # 40 without the cap
         assert "(lowered from 1 s by this step's other time-outs)" in next(
             fault.reason for fault in values.faults.values() if fault.is_hurried
         )
@@ -138,7 +137,7 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [[0, 0.1, 1.0], [1, 0.1, 1.0, 2], [1, -1.0, 1.0], [1, 0.1, 5], "ready", {"failed": "no"}, None],
+    [[0, 0.1, 1.0], [1, 0.1, 1.0, 2], [1, -1.0, 1.0], [1, math.inf, 1.0], [1, 0.1, 5], "ready", {"failed": "no"}, None],
     ids=repr,
 )
 def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Path, message: Any) -> None:
@@ -150,7 +149,7 @@ def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Pat
         [worker] = workers._dispatcher._workers
         wait_for(lambda: bool(worker.jobs))
         job = worker.jobs[0]
-        frame = Frame(body=json.dumps(message).encode())
+        frame = Frame(message)
         worker.channel.read = lambda: iter([frame])  # type: ignore[method-assign]
         worker.channel._end.shutdown(0)  # wakes the thread
         wait_for(lambda: job.outcome is not None)

@@ -1,5 +1,6 @@
 """What processes say to each other: exact, bounded, and never believed without a look."""
 
+import json
 import math
 import random
 from collections import OrderedDict
@@ -19,19 +20,23 @@ from podsrl.errors import RewardError
 from podsrl.lib.channel import Malformed
 from podsrl.score.base import Fault, Rows
 from podsrl.score.forms import judge_of
-from podsrl.score.workers.jobs import BatchJob, RowJob, capture, read_message, read_tasks, restore, task_line
-from podsrl.score.workers.wire import Unsendable, decode, encode, to_bytes, to_json
+from podsrl.score.workers.jobs import BatchJob, RowJob, capture, read_tasks, restore, task_to_json
+from podsrl.score.workers.wire import Unsendable, from_json, to_json
 from podsrl.types import Task, TokenMarkup
 
 PLAIN = Task(id="a", prompt="x", answer="1")
 
 
+def written(value: Any) -> Any:
+    return json.loads(json.dumps(value, ensure_ascii=False))
+
+
 def sent(task: Task) -> Task:
-    return read_tasks([read_message(to_bytes(task_line(task)))])[0]
+    return read_tasks(written([task_to_json(task)]))[0]
 
 
 def through(value: Any) -> Any:
-    return read_message(to_bytes(encode(to_json(value))))
+    return from_json(written(to_json(value)))
 
 
 @given(st.text(st.characters(codec=None, exclude_categories=())))
@@ -104,33 +109,28 @@ def test_what_cannot_be_sent_is_an_error_that_names_column_and_kind(value: Any) 
         to_json(value)
     task = Task(id="odd one", prompt="x", answer="1", columns={"fine": 1, "checker": value})
     with pytest.raises(RewardError, match=r"column 'checker' of task 'odd one' cannot be sent"):
-        task_line(task)
-    assert task_line(task, reads=lambda column: column == "fine")
+        task_to_json(task)
+    assert task_to_json(task, reads=lambda column: column == "fine")
 
 
 def test_a_value_that_holds_itself_cannot_be_sent() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(RewardError, match="column 'a'"):
-        task_line(Task(id="t", prompt="x", answer="1", columns={"a": endless}))
+        task_to_json(Task(id="t", prompt="x", answer="1", columns={"a": endless}))
 
 
-@pytest.mark.parametrize("line", [b"", b"\x80\x04N.", b"{", b"NaN", b"[Infinity]", b"[" * 60_000, b"1" * 5000, b"\xff"])
-def test_what_is_no_json_is_malformed(line: bytes) -> None:
-    with pytest.raises(Malformed):
-        decode(line)
-
-
-ROW = RowJob("f", task_line(PLAIN), "text")
+ROW = RowJob("f", task_to_json(PLAIN), "text")
 
 
 @each(
     "body",
-    [None, 1, True, "1.0", [], {}, ["raised"], ["raised", 1], ["odd", "a"], [[], "a"], ["raised", "x" * 5000], 1e999],
+    [None, 1, True, "1.0", math.inf, math.nan, [], {}, ["raised"], ["raised", 1], [[], "a"], ["odd", "a"]],
 )
 def test_an_answer_for_a_row_is_a_number_or_a_known_fault(body: Any) -> None:
-    with pytest.raises(Malformed):
-        ROW.read(body)
+    for wrong in (body, ["raised", "x" * 5000]):
+        with pytest.raises(Malformed):
+            ROW.read(wrong)
     assert ROW.read(0.5) == 0.5 and ROW.read(["none", "why"]) == Fault(kind="none", reason="why")
 
 
@@ -144,6 +144,7 @@ def test_an_answer_for_a_batch_is_checked_value_by_value() -> None:
         {"values": [0.5, 1.0]},
         {"values": [None, None]},
         {"values": [1, None]},
+        {"values": [math.nan, None]},
         {"values": ["a", None]},
         {"faults": [[2, "none", "why"]]},
         {"faults": [[-1, "none", "why"]]},
@@ -167,7 +168,7 @@ def test_the_state_of_all_generators_goes_over_and_comes_back() -> None:
 
     random.gauss(0, 1)
     np.random.standard_normal()
-    state = read_message(to_bytes(encode(capture())))
+    state = written(capture())
     drawn = (random.gauss(0, 1), random.random(), np.random.standard_normal(), np.random.rand(), torch.rand(3).tolist())
     restore(state)
     again = (random.gauss(0, 1), random.random(), np.random.standard_normal(), np.random.rand(), torch.rand(3).tolist())

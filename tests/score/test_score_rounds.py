@@ -1,4 +1,4 @@
-"""Groups may be scored in any number of calls per step, and completions may be dropped before they are scored."""
+"""Groups may be scored in any number of calls per step, and some completions are never judged."""
 
 from __future__ import annotations
 
@@ -15,15 +15,6 @@ from podsrl.types import Completion, FinishReason, Rollout, Task
 
 TASKS = [Task(id=f"{i}+2", prompt=f"{i}+2=", answer=str(i + 2)) for i in range(3)]
 TEXTS = [["Answer: 2.", "Answer: 3.", "2"], ["Answer: 3."], ["Answer: 4.", "4", "4"]]
-LOGGED = """
-import pathlib, time
-def f(task, text):
-    if text == "slow":
-        time.sleep(0.5)
-    with open(pathlib.Path(__file__).with_name("judged"), "a") as file:
-        file.write(text + ";")
-    return 1.0
-"""
 
 
 def completion(index: int, finish_reason: FinishReason = "stop") -> Completion:
@@ -69,33 +60,6 @@ def test_the_lowered_time_limit_holds_until_the_last_call_of_a_step(user_folder:
         before = scorer.stats.num_hurried
         scorer.score(tasks[4:], [[completion(0)]], [["hang"]])
         assert (before, scorer.stats.num_hurried - before) == (1, 0 if is_last else 1)
-
-
-def test_a_forgotten_completion_that_no_worker_has_begun_is_not_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "logged.py").write_text(LOGGED)
-    monkeypatch.syspath_prepend(tmp_path)
-    with Scorer({"logged:f": 1.0}, "logged:f", workers=1) as scorer:
-        for text in ("slow", "dropped", "kept"):
-            scorer.prefetch(TASKS[0], text)
-        scorer.forget(TASKS[0], "dropped")
-        texts = ["slow", "kept"]
-        [rollouts] = scorer.score(TASKS[:1], [completions(texts)], [texts])
-        assert [rollout.reward for rollout in rollouts] == [1.0, 1.0]
-        assert (tmp_path / "judged").read_text() == "slow;kept;"
-        [[again]] = scorer.score(TASKS[:1], [[completion(0)]], [["dropped"]])
-        assert again.reward == 1.0
-
-
-def test_forgetting_one_of_two_equal_completions_does_not_lose_the_other(user_folder: Path) -> None:
-    with Scorer({"worker_rewards:length": 1.0}, "correct", workers=1) as scorer:
-        for _ in range(2):
-            scorer.prefetch(TASKS[0], "abc")
-        scorer.forget(TASKS[0], "abc")
-        scorer.forget(TASKS[0], "never prefetched")
-        [[rollout]] = scorer.score(TASKS[:1], [[completion(0)]], [["abc"]])
-    assert rollout.reward == 3.0
 
 
 def test_a_pruned_completion_has_no_reward_is_no_failure_and_is_not_judged(own: ModuleType) -> None:

@@ -149,13 +149,6 @@ def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -
         read_completions(path)
 
 
-def test_a_file_of_before_is_read_under_todays_names(tmp_path: Path) -> None:
-    old = {"id": "a", "question": "9*2?", "reference": "18", "text": "It is 17.", "answer": "17", "is_correct": False}
-    [back] = read_completions(write(tmp_path / "a.jsonl", old))
-    assert (back.task.prompt, back.task.answer, back.text, back.extracted) == ("9*2?", "18", "It is 17.", "17")
-    assert not back.task.columns and back.label is False
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

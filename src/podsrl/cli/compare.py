@@ -124,10 +124,10 @@ def _demo_seconds(overrides: Sequence[str], folder: Path) -> int:
     """
     if (folder / "compare.toml").exists():
         return int(read_tree(folder / "compare.toml")["base"]["stop"]["seconds"])
-    load("podsrl.plan.pace", "transformers.modeling_utils")
+    load("podsrl.plan.probe", "transformers.modeling_utils")
     from podsrl.compare.runs import plan
     from podsrl.lib.machine import num_cores
-    from podsrl.plan.pace import measure_pace
+    from podsrl.plan.probe import measure_pace
 
     config = build(CompareConfig, apply_overrides(read_tree("demo"), overrides), "demo")
     member = next(member for member in plan(config, folder) if member.arm == config.baseline)

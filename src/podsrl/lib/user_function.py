@@ -140,8 +140,8 @@ def reason_of(error: BaseException) -> str:
     """
     try:
         said = f": {error}"
-    except Exception:  # an exception of the user's own may have no text
-        said = ""
+    except FAILURES:  # an exception of the user's own may have no text
+        said = ": its message cannot be read"
     text = " ".join(f"{type(error).__name__}{said}".split())
     place = None if isinstance(error, SyntaxError) else _place_of(error.__traceback__)  # its text says where
     return text if place is None else f"{text} ({place})"

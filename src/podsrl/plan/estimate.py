@@ -35,7 +35,7 @@ from math import prod
 from typing import Literal, get_args
 
 from podsrl.config.schema import RunConfig
-from podsrl.policy.lora_targets import choose_targets
+from podsrl.policy.lora import choose_targets
 from podsrl.run.before.model_shape import ModelShape
 from podsrl.run.before.sizes import work
 

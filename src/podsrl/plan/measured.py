@@ -4,28 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from podsrl.config.schema import BudgetConfig, RunConfig
-from podsrl.errors import UsageError
+from podsrl.config.schema import RunConfig
 from podsrl.plan.rewards import Seen
-
-
-def check_budget(config: RunConfig) -> None:
-    """Check that every step asks for `rollouts.num_prompts` × `rollouts.num_rollouts` rollouts and then trains on them.
-
-    Raises:
-        UsageError: a part of `[budget]` may ask for other numbers, or the next step is generated meanwhile.
-    """
-    if config.steps.is_ahead:
-        raise UsageError(
-            f"steps.name = {config.steps.name!r}: pods plan adds the seconds of generation and update, which overlap "
-            "here; plan with steps.name = 'sync', and read the larger of the two as the step's seconds"
-        )
-    for slot, default in BudgetConfig().model_dump().items():
-        if (name := getattr(config.budget, slot)) != default:
-            raise UsageError(
-                f"budget.{slot} = {name!r}: pods plan predicts only steps of rollouts.num_prompts × "
-                f"rollouts.num_rollouts rollouts; plan with budget.{slot} = {default!r}"
-            )
 
 
 def own_kept(config: RunConfig) -> int:

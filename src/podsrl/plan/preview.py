@@ -10,19 +10,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from podsrl.config.load import with_values
 from podsrl.config.schema import BudgetConfig, ModelConfig, RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.devices import default_bound
 from podsrl.lib.machine import total_bytes
 from podsrl.lib.torch_model import Limit
-from podsrl.plan.estimate import (
-    Part,
-    adapted_linears,
-    estimate,
-    generates_itself,
-    num_adapter_weights,
-    peak,
-)
+from podsrl.plan.estimate import Part, adapted_linears, estimate, generates_itself, num_adapter_weights, peak
+from podsrl.policy.device import choose_device, device_notes
+from podsrl.policy.source import find_device
 from podsrl.run.before.checks import check_dtype, check_fits
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.no_effect import Option, set_options
@@ -113,9 +111,6 @@ def _sized(config: RunConfig, shape: ModelShape, num_processes: int, num_eval: i
         config = with_values(config, task={"num_eval": num_eval})
     if not has_gpu or config.rollouts.kv_cache_bytes:
         return config
-    from podsrl.lib.devices import default_bound
-    from podsrl.policy.source import find_device
-
     parts = estimate(config, shape, num_processes)
     held = sum(part.num_bytes for part in parts if part.phase == "always")
     wanted = sum(part.num_bytes for part in parts if part.name == "key-values")
@@ -144,11 +139,6 @@ def _check_window(config: RunConfig, shape: ModelShape) -> None:
 
 def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
     """Name and bytes of what the run would compute on, and whether that is a GPU."""
-    import torch
-
-    from podsrl.policy.device import choose_device
-    from podsrl.policy.source import find_device
-
     place = choose_device(model) if num_processes == 1 else find_device(model.device)
     has_gpu = place.type == "cuda"
     name = torch.cuda.get_device_name(place) if has_gpu else "this machine's CPU"
@@ -158,8 +148,6 @@ def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
 def _warnings(
     config: RunConfig, needed: int, todo: Work, num_processes: int, machine: str, machine_bytes: int, has_gpu: bool
 ) -> Iterator[str]:
-    from podsrl.policy.device import device_notes
-
     if num_processes == 1:
         yield from device_notes(config.model)
     if config.steps.is_ahead:

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from podsrl.config.load import with_values
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import BudgetConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.callbacks import Progress
 from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.plan.cost import PREDICTED_STAGES
-from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, check_budget, own_kept
+from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, own_kept
 from podsrl.plan.rewards import Seen
 from podsrl.plan.search import Candidate
 from podsrl.plan.value import MIDDLE, GradientProbe, gradient_probe, noise_range, noise_ratio
@@ -46,15 +46,18 @@ def probing_config(config: RunConfig) -> RunConfig:
     Raises:
         UsageError: a run whose seconds the plan's model cannot describe.
     """
+    budget = config.budget.model_dump()
     for key, value, default in (
+        ("steps.name", config.steps.name, "sync"),
         ("rollouts.generator", config.rollouts.generator, "engine"),
         ("scale.generators", config.scale.generators, 0),
-        ("steps.name", config.steps.name, "sync"),
+        *((f"budget.{slot}", budget[slot], part) for slot, part in BudgetConfig().model_dump().items()),
     ):
         if value != default:
             raise UsageError(
-                f"{key} = {value!r}: pods plan measures the generator of this package in the trainer's process, one "
-                f"step after the other; plan with --{key}={default}"
+                f"{key} = {value!r}: pods plan predicts only steps of rollouts.num_prompts × rollouts.num_rollouts "
+                "rollouts, one step after the other, by the generator of this package in the trainer's process; plan "
+                f"with --{key}={default}"
             )
     rule = "max_variance" if config.select.rule == "keep_all" else config.select.rule
     return with_values(config, optim={"lr": STILL, "weight_decay": 0.0}, select={"rule": rule})
@@ -94,9 +97,8 @@ def still_trainer(config: RunConfig) -> Iterator[Trainer]:
     """A trainer that learns nothing; its reward workers end with it.
 
     Raises:
-        UsageError: a budget whose cost is not known, several processes, or whatever a run with this config would meet.
+        UsageError: as of `probing_config`, several processes, or whatever a run with this config would meet.
     """
-    check_budget(config)
     trainer = Trainer(probing_config(config))
     if not trainer.processes.is_alone:
         raise UsageError("pods plan measures one process; start it without torchrun or pods launch")
@@ -104,6 +106,13 @@ def still_trainer(config: RunConfig) -> Iterator[Trainer]:
         yield trainer
     finally:
         trainer.close()
+
+
+def measure_pace(config: RunConfig, num_steps: int = 2) -> float:
+    """Mean seconds of so many steps that learn and write nothing; UsageError: as `still_trainer`."""
+    with still_trainer(config) as trainer:
+        training_step(trainer)  # not counted: memory is taken and kernels are chosen
+        return sum(training_step(trainer).total_seconds for _ in range(num_steps)) / num_steps
 
 
 def resize(trainer: Trainer, *, num_rollouts: int, num_kept: int, micro_batch_tokens: int) -> None:

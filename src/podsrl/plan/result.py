@@ -75,15 +75,12 @@ def _finite(value: float) -> float | None:
     return value if value != float("inf") else None
 
 
-def _key(candidate: Candidate) -> Json:
-    n, m, micro = candidate.key
-    return {"num_rollouts": n, "num_kept": m, "micro_batch_tokens": micro}
-
-
 def _candidate(plan: Plan, candidate: Candidate) -> Json:
     low, high = plan.relative_range(candidate)
     return {
-        **_key(candidate),
+        "num_rollouts": candidate.num_rollouts,
+        "num_kept": candidate.num_kept,
+        "micro_batch_tokens": candidate.micro_batch_tokens,
         "seconds": {**asdict(candidate.seconds), "total": candidate.seconds.total},
         "share": candidate.share,
         "progress": candidate.progress(),

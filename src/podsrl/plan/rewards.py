@@ -66,7 +66,7 @@ class RewardModel:
     base: Weighted
     """All rollouts together; the masses add up to the concentration c."""
     questions: tuple[Weighted, ...]
-    """Those of each question, with mass 1 per rollout; empty: only the base is known."""
+    """Those of each question, at least one, with mass 1 per rollout."""
 
     @staticmethod
     def from_groups(groups: Sequence[Seen], *, concentration: float | None = None) -> RewardModel:
@@ -103,19 +103,14 @@ class RewardModel:
         generator = np.random.default_rng(seed)
         parts = [
             self._draw_question(question, count, num_rollouts, generator)
-            for question, count in zip(
-                self.questions or (None,), _shares(num_groups, len(self.questions) or 1), strict=True
-            )
+            for question, count in zip(self.questions, _shares(num_groups, len(self.questions)), strict=True)
             if count
         ]
         return _join(parts)
 
-    def _draw_question(
-        self, question: Weighted | None, count: int, num_rollouts: int, generator: np.random.Generator
-    ) -> Seen:
-        parts = (self.base,) if question is None else (question, self.base)
-        atoms = _join([part.rollouts for part in parts])
-        mass = np.concatenate([part.mass for part in parts])
+    def _draw_question(self, question: Weighted, count: int, num_rollouts: int, generator: np.random.Generator) -> Seen:
+        atoms = _join([question.rollouts, self.base.rollouts])
+        mass = np.concatenate([question.mass, self.base.mass])
         weights = generator.standard_gamma(mass, size=(count, len(mass)))  # Dirichlet, once divided by their sum
         cumulative = weights.cumsum(axis=1)
         points = generator.random((count, num_rollouts)) * cumulative[:, -1:]

@@ -59,6 +59,10 @@ class Candidate:
     def key(self) -> tuple[int, int, int]:
         return self.num_rollouts, self.num_kept, self.micro_batch_tokens
 
+    @property
+    def peak_bytes(self) -> float:
+        return max(self.kv_bytes, self.update_bytes or 0.0)
+
     def at(self, noise: float) -> Candidate:
         """The same choice with another κ."""
         return replace(self, share=max(self.taught.share(noise), 0.0))
@@ -123,9 +127,13 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
     own = next(c for c in found if c.key == _own_key(measured.config))
     allowed = [candidate for candidate in found if search.is_allowed(candidate)]
     if not allowed:
-        raise DoesNotFit(_why_not(found, bound_bytes))
+        raise DoesNotFit(
+            f"--memory of {(bound_bytes or 0) / 2**30:.2f} GiB: with a tenth of it left free, no measured n, m and "
+            f"micro-batch fits (the config's own wants {own.peak_bytes / 2**30:.2f} GiB); "
+            "`pods train CONFIG --dry-run --memory` names what makes it fit"
+        )
     candidates = _one_micro_batch(allowed, own.micro_batch_tokens)
-    best = _best(candidates)
+    best = max(candidates, key=lambda c: c.progress())
     if best.progress() == 0:
         raise NothingTeaches(
             f"every reward that was seen is {rewards.base.rollouts.rewards[0]:g}, so no "
@@ -147,15 +155,6 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
     )
 
 
-def _why_not(found: Sequence[Candidate], bound_bytes: int | None) -> str:
-    least = min(max(c.kv_bytes, c.update_bytes or 0.0) for c in found)
-    return (
-        f"--memory of {(bound_bytes or 0) / 2**30:.2f} GiB: with a tenth of it left free, no measured n, m and "
-        f"micro-batch fits (the config's own wants {least / 2**30:.2f} GiB); `pods train CONFIG --dry-run --memory` "
-        "names what makes it fit"
-    )
-
-
 class _Search:
     def __init__(self, measured: Measurements, costs: CostModel, noise: float, bound_bytes: int | None) -> None:
         self._config, self._costs, self._noise = measured.config, costs, noise
@@ -167,7 +166,7 @@ class _Search:
         self._advantage = planning_advantage(measured.config)
 
     def candidates(self, rewards: RewardModel) -> list[Candidate]:
-        """All that fit."""
+        """All of them, also those that do not fit."""
         sizes = rollout_sizes(self._config, self._largest)
         groups = rewards.draw(sizes[-1], NUM_DRAWS)
         length = float(groups.lengths.mean())
@@ -178,7 +177,7 @@ class _Search:
                     groups, n, m, rule=self._rule, advantage=self._advantage, num_chunks=self._config.select.num_chunks
                 )
                 found += [self._candidate(n, m, size, taught, length) for size in self._costs.micro_batches]
-        return [c for c in found if self._fits(c)]
+        return found
 
     def _candidate(self, n: int, m: int, micro: int, taught: Teaching, length: float) -> Candidate:
         return Candidate(
@@ -192,16 +191,11 @@ class _Search:
             update_bytes=self._costs.update_bytes(micro),
         )
 
-    def _fits(self, candidate: Candidate) -> bool:
-        """The config's own choice always stays: it ran, and the others are compared with it."""
-        return candidate.key == _own_key(self._config) or self._is_within(candidate)
-
     def is_allowed(self, candidate: Candidate) -> bool:
-        """Whether it may be suggested: the config's own choice, which ran, unless a bound was asked for."""
-        return self._is_within(candidate) if self._is_bound else self._fits(candidate)
-
-    def _is_within(self, candidate: Candidate) -> bool:
-        return self.limit is None or max(candidate.kv_bytes, candidate.update_bytes or 0.0) <= self.limit
+        """Whether it may be suggested: it fits, or is the config's own choice, which ran, unless a bound is given."""
+        if not self._is_bound and candidate.key == _own_key(self._config):
+            return True
+        return self.limit is None or candidate.peak_bytes <= self.limit
 
 
 def planning_rule(config: RunConfig) -> SelectionRule:
@@ -258,10 +252,6 @@ def _own_key(config: RunConfig) -> tuple[int, int, int]:
 def _largest_micro_batch(costs: CostModel, limit: float | None) -> int | None:
     largest = None if limit is None else costs.largest_micro_batch(limit)
     return largest if largest is not None and largest <= TRUSTED * costs.micro_batches[-1] else None
-
-
-def _best(candidates: Sequence[Candidate]) -> Candidate:
-    return max(candidates, key=lambda c: c.progress())
 
 
 def _one_micro_batch(candidates: Sequence[Candidate], own: int) -> list[Candidate]:

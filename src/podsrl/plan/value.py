@@ -61,8 +61,6 @@ EQUAL = 1e-12
 class Teaching:
     """Averages per group of a step n → m."""
 
-    num_rollouts: int
-    """n."""
     num_kept: int
     """m."""
     signal: float
@@ -126,7 +124,6 @@ def teaching(
     # Chunks of a group are averaged: their signals add along one d, their noises are independent.
     signal = signal.reshape(-1, num_chunks).mean(-1)
     return Teaching(
-        num_rollouts=num_rollouts,
         num_kept=num_kept,
         signal=mean(signal),
         squared_signal=mean(signal**2),

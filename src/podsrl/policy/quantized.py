@@ -5,9 +5,7 @@ Source: NF4 and adapters on a quantised base, Dettmers et al. 2023 (QLoRA).
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,19 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from podsrl.errors import UnavailableError
-from podsrl.policy.source import first_line
+from podsrl.policy.source import first_line, quiet_log
 
 
-@contextmanager
-def quiet_import() -> Iterator[None]:
+def quiet_import() -> AbstractContextManager[None]:
     """Silence bitsandbytes' hint, on some CPUs, at a faster kernel to download; PEFT imports bitsandbytes too."""
-    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    return quiet_log("bitsandbytes.backends.cpu.ops")
 
 
 def require_bitsandbytes(option: str) -> Any:

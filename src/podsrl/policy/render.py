@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ MAX_BYTES = 1 << 30
 """Memory for data of the process."""
 WAIT_SECONDS = 600.0
 """Limit for an answer, on a busy machine."""
-_BATCH, _BATCH_CHARACTERS = 256, 4 << 20
-"""Most conversations per request, and most characters."""
+_BATCH = 16
+"""Most conversations per request: enough that the process's messages take little of the time."""
 
 Conversation = Sequence[Mapping[str, str]]
 
@@ -63,27 +63,13 @@ def render(tokenizer: Any, conversations: Sequence[Conversation]) -> list[str]:
         raise RenderError(0, first_line(error)) from None
     variables = json.loads(json.dumps(tokenizer.special_tokens_map, default=str))
     texts: list[str] = []
-    for batch in _batches(plain):
-        request = {"template": template, "variables": variables, "conversations": batch}
+    for start in range(0, len(plain), _BATCH):
+        request = {"template": template, "variables": variables, "conversations": plain[start : start + _BATCH]}
         answer = _renderer.ask(request)
         if "texts" not in answer:
             raise RenderError(len(texts) + answer["place"], line_of(f"{answer['type']}: {answer['message']}"))
         texts += answer["texts"]
     return texts
-
-
-def _batches(conversations: Sequence[list[dict[str, str]]]) -> Iterator[list[list[dict[str, str]]]]:
-    batch: list[list[dict[str, str]]] = []
-    num_characters = 0
-    for messages in conversations:
-        length = sum(len(text) for message in messages for text in message.values())
-        if batch and (len(batch) == _BATCH or num_characters + length > _BATCH_CHARACTERS):
-            yield batch
-            batch, num_characters = [], 0
-        batch.append(messages)
-        num_characters += length
-    if batch:
-        yield batch
 
 
 def _by_itself(tokenizer: Any, place: int, messages: list[dict[str, str]]) -> str:

@@ -107,9 +107,9 @@ def find_device(name: str) -> torch.device:
 
 
 @contextmanager
-def quiet_report() -> Iterator[None]:
-    """Silence transformers' table of weights that do not fit: `load_model` reports them in one line."""
-    logger = logging.getLogger("transformers.modeling_utils")
+def quiet_log(name: str) -> Iterator[None]:
+    """Silence what a library's logger of this name says, except errors."""
+    logger = logging.getLogger(name)
     logger.addFilter(_is_severe)  # not its level: transformers reads that, and at a higher one says more
     try:
         yield

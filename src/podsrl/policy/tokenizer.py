@@ -119,11 +119,7 @@ def _text_ids(tokenizer: Tokenizer, control: ControlTokens, tasks: Sequence[Task
     texts = [task.prompt for task in tasks if isinstance(task.prompt, str)]
     marked = [i for i, text in enumerate(texts) if control.find(text)]
     found = dict(zip(marked, control.encode_text([texts[i] for i in marked]), strict=True))
-    plain = [i for i in range(len(texts)) if i not in found]
-    if plain:
-        encoded = tokenizer([str(texts[i]) for i in plain])["input_ids"]
-        found |= {i: tuple(ids) for i, ids in zip(plain, encoded, strict=True)}
-    return [found[i] for i in range(len(texts))]
+    return _with_plain(tokenizer, found, [*map(str, texts)], add_special_tokens=True)
 
 
 def _chat_ids(tokenizer: Tokenizer, control: ControlTokens, tasks: Sequence[Task]) -> list[Ids]:
@@ -135,12 +131,17 @@ def _chat_ids(tokenizer: Tokenizer, control: ControlTokens, tasks: Sequence[Task
     rendered = _rendered(tokenizer, tasks, chats)
     marked = control.encode_rendered([(rendered[i], characters) for i, characters in stand_ins.items()])
     found = dict(zip(stand_ins, marked, strict=True))
-    plain = [i for i in range(len(chats)) if i not in found]
-    if plain:
-        # the template has written the special tokens already
-        encoded = tokenizer([rendered[i] for i in plain], add_special_tokens=False)["input_ids"]
-        found |= {i: tuple(ids) for i, ids in zip(plain, encoded, strict=True)}
-    return [found[i] for i in range(len(chats))]
+    return _with_plain(tokenizer, found, rendered, add_special_tokens=False)  # the template has written them already
+
+
+def _with_plain(
+    tokenizer: Tokenizer, found: dict[int, Ids], texts: Sequence[str], *, add_special_tokens: bool
+) -> list[Ids]:
+    """Token ids of all texts; of those at the places in `found` they are known."""
+    plain = [i for i in range(len(texts)) if i not in found]
+    encoded = tokenizer([texts[i] for i in plain], add_special_tokens=add_special_tokens)["input_ids"] if plain else []
+    found |= {i: tuple(ids) for i, ids in zip(plain, encoded, strict=True)}
+    return [found[i] for i in range(len(texts))]
 
 
 def _texts(task: Task) -> list[str]:

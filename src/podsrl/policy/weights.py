@@ -17,7 +17,7 @@ from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of, check_pattern
 from podsrl.policy.device import choose_device
 from podsrl.policy.files import shapes_in
 from podsrl.policy.quantized import check_4bit, keep_layout, quantisation
-from podsrl.policy.source import check_local, code_options, model_folder, quiet_bars, quiet_report, reading
+from podsrl.policy.source import check_local, code_options, model_folder, quiet_bars, quiet_log, reading
 
 
 def load_model(config: ModelConfig) -> Any:
@@ -35,7 +35,8 @@ def load_model(config: ModelConfig) -> Any:
     if config.load_in_4bit:
         check_4bit(device)
     options = _options(config, device)
-    with reading(config, "weights "), quiet_bars(), quiet_report():
+    table = quiet_log("transformers.modeling_utils")  # of weights that do not fit: `_check_complete` names them
+    with reading(config, "weights "), quiet_bars(), table:
         model, info = AutoModelForCausalLM.from_pretrained(
             model_folder(config.path),
             output_loading_info=True,

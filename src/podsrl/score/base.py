@@ -7,14 +7,13 @@ breaks a whole batch stops it (`podsrl.errors.RewardError`).
 from __future__ import annotations
 
 import math
-import sysconfig
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from pathlib import Path
 from typing import Literal
 
+from podsrl.errors import one_line
+from podsrl.lib.user_function import reason_of
 from podsrl.types import Task
 
 RowReward = Callable[[Task, str], float]
@@ -43,10 +42,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def row(self, index: int) -> Rows:
-        """Give the batch that holds one row only."""
-        one = slice(index, index + 1)
-        return Rows(tasks=self.tasks[one], texts=self.texts[one], token_ids=self.token_ids[one])
+    def part(self, place: slice) -> Rows:
+        """Give the batch that holds these rows only."""
+        return Rows(tasks=self.tasks[place], texts=self.texts[place], token_ids=self.token_ids[place])
 
 
 FaultKind = Literal["raised", "none", "not_finite", "not_a_number", "timeout", "died", "exhausted"]
@@ -74,11 +72,12 @@ class Values:
     """Row -> why it has no value."""
     stopped: dict[int, Fault] = field(default_factory=dict)
     """Row -> why judging it was stopped, where that counts as a wrong answer: its value is 0."""
+    seconds: list[float] = field(default_factory=list, compare=False)
+    """Of each row, where they were measured; the mean of a call where it judged several rows."""
 
 
-_STDLIB, _PODSRL = sysconfig.get_paths()["stdlib"], Path(__file__).parents[1]
-_MAX_MESSAGE, _MAX_SHOWN = 500, 60
-"""Characters of an exception's message, and of a value or a type's name, that are kept."""
+_MAX_REASON, _MAX_SHOWN = 500, 60
+"""Characters of an exception's description, and of a value or a type's name, that are kept."""
 
 Judge = Callable[[Rows], Values]
 """A reward function of either form, bound to its name."""
@@ -100,12 +99,14 @@ def collect(outcomes: Sequence[float | Fault]) -> Values:
 def fault_of(name: str, error: BaseException) -> Fault:
     """Describe an exception that the reward function `name` raised, with its place in the user's code.
 
+    The message of some exceptions holds the whole completion, and metrics hold the reason: a long one is cut.
+
     Example:
         >>> fault_of("mine", ZeroDivisionError("division by zero")).reason
         "reward 'mine' raised ZeroDivisionError: division by zero"
     """
     kind: FaultKind = "exhausted" if isinstance(error, (MemoryError, RecursionError)) else "raised"
-    return Fault(kind=kind, reason=f"reward '{name}' raised {_type_name(error)}: {_message(error)}{_place(error)}")
+    return Fault(kind=kind, reason=f"reward '{name}' raised {one_line(reason_of(error), _MAX_REASON)}")
 
 
 def read_value(name: str, value: object) -> float | Fault:
@@ -141,33 +142,10 @@ def _read_number(name: str, value: object) -> float | Fault:
     return number
 
 
-def _message(error: BaseException) -> str:
-    """The start of an exception's message: some hold the whole completion, and metrics hold the reason."""
-    try:
-        return _cut(str(error), _MAX_MESSAGE)
-    except BaseException:  # a user's own class may raise anything
-        return "its message cannot be read"
-
-
-def _place(error: BaseException) -> str:
-    """File and line of the last call in the user's own code; empty where there is none."""
-    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        file = Path(frame.f_code.co_filename)
-        if _is_users_own(file):
-            return f" ({_cut(file.name)}, line {line})"
-    return ""
-
-
-def _is_users_own(file: Path) -> bool:
-    """Whether code is neither podsrl's, nor a library's, nor without a file."""
-    is_library = file.is_relative_to(_STDLIB) or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
-    return not is_library and not file.is_relative_to(_PODSRL) and not file.name.startswith("<")
-
-
 def _type_name(value: object) -> str:
     return _cut(type.__dict__["__name__"].__get__(type(value)))  # a user's metaclass may answer anything
 
 
-def _cut(text: str, length: int = _MAX_SHOWN) -> str:
+def _cut(text: str) -> str:
     text = str.__str__(text)  # a plain `str`, not a user's subclass
-    return text if len(text) <= length else f"{text[: length - 3]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."

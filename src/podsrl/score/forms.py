@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from podsrl.errors import RewardError, UsageError, nearest
+from podsrl.lib.user_function import is_asynchronous
 from podsrl.score.base import WANTED, BatchReward, Fault, Reward, RowReward, Rows, Values, collect, fault_of, read_value
 from podsrl.score.guard import Guard
 from podsrl.types import Task
@@ -39,7 +40,7 @@ QUERY_ARGUMENTS = frozenset({"queries", "labels"})
 """What a function of OpenRLHF's form has besides `prompts`."""
 
 
-def judge_of(name: str, function: Reward, *, guard: type[Guard] = Guard) -> RowForm | BatchForm:
+def judge_of(name: str, function: Reward) -> RowForm | BatchForm:
     """Bind a reward function (no class, nothing asynchronous) to its form; see `BATCH_ARGUMENTS`.
 
     UsageError: it is no such function, or its signature fits neither form.
@@ -52,21 +53,21 @@ def judge_of(name: str, function: Reward, *, guard: type[Guard] = Guard) -> RowF
     """
     signature = _signature_of(name, function)
     if {*BATCH_ARGUMENTS, "queries"} & signature.parameters.keys():
-        return BatchForm(name, cast(BatchReward, function), signature, guard=guard)
+        return BatchForm(name, cast(BatchReward, function), signature)
     try:
         signature.bind(None, "")
     except TypeError as error:
         raise UsageError(f"reward '{name}' takes {signature} ({error}); wanted {WANTED}") from error
     if [*signature.parameters][1:2] == ["task"]:
         raise UsageError(f"reward '{name}' takes {signature}; the task comes first; wanted {WANTED}")
-    return RowForm(name, cast(RowReward, function), guard=guard)
+    return RowForm(name, cast(RowReward, function))
 
 
 def _signature_of(name: str, function: Reward) -> inspect.Signature:
     if not callable(function) or isinstance(function, type):
         kind = "is a class" if isinstance(function, type) else f"has the type {type(function).__name__}"
         raise UsageError(f"reward '{name}' {kind}, not a function; wanted {WANTED}")
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+    if is_asynchronous(function):
         raise UsageError(f"reward '{name}' is asynchronous (async def), which is not supported; wanted {WANTED}")
     try:
         return inspect.signature(function)
@@ -78,13 +79,13 @@ def _signature_of(name: str, function: Reward) -> inspect.Signature:
 class RowForm:
     """`f(task, completion_text) -> float`, called once for equal rows. Whatever a call raises is their fault."""
 
-    def __init__(self, name: str, function: RowReward, *, guard: type[Guard] = Guard) -> None:
-        self._name, self._function, self._guard = name, function, guard
+    def __init__(self, name: str, function: RowReward) -> None:
+        self._name, self._function = name, function
 
     def __call__(self, rows: Rows) -> Values:
         keys = [(id(task), text) for task, text in zip(rows.tasks, rows.texts, strict=True)]
         tasks = dict(zip(keys, rows.tasks, strict=True))
-        with self._guard() as guard:
+        with Guard() as guard:
             found = {key: self._outcome(guard, task, key[1]) for key, task in tasks.items()}
         return collect([found[key] for key in keys])
 
@@ -108,15 +109,13 @@ class BatchForm:
             batch's length.
     """
 
-    def __init__(
-        self, name: str, function: BatchReward, signature: inspect.Signature, *, guard: type[Guard] = Guard
-    ) -> None:
+    def __init__(self, name: str, function: BatchReward, signature: inspect.Signature) -> None:
         parameters = signature.parameters.values()
         if refused := [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]:
             raise UsageError(
                 f"reward '{name}' takes {refused} by position only, but is called by keyword: remove the '/'"
             )
-        self._name, self._function, self._guard = name, function, guard
+        self._name, self._function = name, function
         # What a partial has bound is not overwritten by a column of the same name.
         self._bound = set(function.keywords) if isinstance(function, functools.partial) else set()
         named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
@@ -129,7 +128,7 @@ class BatchForm:
         if len(rows) == 0:
             return collect([])
         arguments = self._arguments(rows)
-        with self._guard() as guard:
+        with Guard() as guard:
             try:
                 returned = _items(self._function(**arguments))
             except BaseException as error:  # SystemExit too
@@ -139,7 +138,11 @@ class BatchForm:
                 return collect([read_value(self._name, value) for value in self._checked(returned, len(rows))])
         if len(rows) == 1:
             return collect([failure])
-        return _joined([self(rows.row(index)) for index in range(len(rows))])
+        alone = [self(rows.part(slice(row, row + 1))) for row in range(len(rows))]
+        return Values(
+            values=[value for values in alone for value in values.values],
+            faults={row: fault for row, values in enumerate(alone) for fault in values.faults.values()},
+        )
 
     def check(self, rows: Rows) -> None:
         """Check that the function can be called with these rows. RewardError: it wants a column that no task has."""
@@ -159,8 +162,9 @@ class BatchForm:
 
     def _arguments(self, rows: Rows) -> dict[str, list[Any]]:
         self.check(rows)
-        argument = _text_argument if self._has_queries else _argument
-        return {name: argument(name, rows) for name in self._known(rows) if self.reads(name)}
+        each = list(zip(rows.tasks, rows.texts, rows.token_ids, strict=True))
+        read = filter(self.reads, self._known(rows))
+        return {name: [_argument(name, *row, self._has_queries) for row in each] for name in read}
 
     def _checked(self, returned: list[Any] | str, num_rows: int) -> list[Any]:
         wanted = f"wanted a list of {num_rows} numbers, one for each completion"
@@ -180,43 +184,23 @@ def _items(returned: Any) -> list[Any] | str:
     return list(returned) if isinstance(returned, (list, tuple)) else type(returned).__name__
 
 
-def _argument(name: str, rows: Rows) -> list[Any]:
-    if name == "prompts":
-        return [_prompt(task) for task in rows.tasks]
-    if name == "completions":
-        return [_completion(task, text) for task, text in zip(rows.tasks, rows.texts, strict=True)]
-    if name == "completion_ids":
-        return [list(token_ids) for token_ids in rows.token_ids]
-    return [task.columns.get(name, {"id": task.id, "answer": task.answer}.get(name)) for task in rows.tasks]
-
-
-def _text_argument(name: str, rows: Rows) -> list[Any]:
-    """An argument of OpenRLHF's form; a data set's own column of that name has precedence."""
-    if name == "prompts":
-        return [_prompt_text(task) for task in rows.tasks]
-    if name == "queries":
-        rows_of = zip(rows.tasks, rows.texts, strict=True)
-        return [task.columns.get(name, _prompt_text(task) + text) for task, text in rows_of]
-    if name == "labels":
-        return [task.columns.get(name, task.answer) for task in rows.tasks]
-    return _argument(name, rows)
+def _argument(name: str, task: Task, text: str, token_ids: Sequence[int], has_queries: bool) -> Any:
+    """What a function gets of one row; `has_queries`: in OpenRLHF's form."""
+    match name:
+        case "prompts" if has_queries:
+            return _prompt_text(task)
+        case "queries" if has_queries:
+            return task.columns.get(name, _prompt_text(task) + text)
+        case "labels" if has_queries:
+            return task.columns.get(name, task.answer)
+        case "prompts":
+            return task.prompt if isinstance(task.prompt, str) else [dict(message) for message in task.prompt]
+        case "completions":
+            return text if isinstance(task.prompt, str) else [{"role": "assistant", "content": text}]
+        case "completion_ids":
+            return list(token_ids)
+    return task.columns.get(name, {"id": task.id, "answer": task.answer}.get(name))
 
 
 def _prompt_text(task: Task) -> str:
     return task.prompt if isinstance(task.prompt, str) else "\n".join(message["content"] for message in task.prompt)
-
-
-def _prompt(task: Task) -> str | list[dict[str, str]]:
-    return task.prompt if isinstance(task.prompt, str) else [dict(message) for message in task.prompt]
-
-
-def _completion(task: Task, text: str) -> str | list[dict[str, str]]:
-    return text if isinstance(task.prompt, str) else [{"role": "assistant", "content": text}]
-
-
-def _joined(parts: Sequence[Values]) -> Values:
-    """Join batches of one row each."""
-    return Values(
-        values=[value for part in parts for value in part.values],
-        faults={row: fault for row, part in enumerate(parts) for fault in part.faults.values()},
-    )

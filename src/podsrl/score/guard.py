@@ -70,18 +70,6 @@ class Guard:
         return record
 
 
-class Unguarded(Guard):
-    """Does nothing: for a worker process, which a function may stop and change."""
-
-    def __enter__(self) -> Guard:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-
 def _folder() -> str | None:
     """The working folder; None where it was removed."""
     try:

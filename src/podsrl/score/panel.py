@@ -10,12 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 
 from podsrl.errors import RewardError
+from podsrl.lib.seeds import set_global_seed
 from podsrl.score.base import Rows, Values
 from podsrl.score.forms import BatchForm, RowForm, judge_of
-from podsrl.score.rewards import find_reward, is_importable_by_workers, is_quick
-from podsrl.score.workers.jobs import task_line
+from podsrl.score.rewards import REWARDS, SLOW, find_reward, is_importable_by_workers
+from podsrl.score.workers.jobs import task_to_json
 from podsrl.score.workers.pool import BatchWorker, WorkerPool
 from podsrl.types import Task
 
@@ -57,26 +59,21 @@ class Panel:
     ) -> None:
         self.forms = {name: judge_of(name, find_reward(name, option=option)) for name, option in options.items()}
         """Name -> the function in its form."""
-        slow = [name for name in self.forms if not (has_quick_here and is_quick(name))]
+        slow = [name for name in self.forms if not has_quick_here or name in SLOW or name not in REWARDS]
         self._here = {name: _NOT_IMPORTABLE for name in slow if not is_importable_by_workers(name)}
         """Slow functions that run in this process, and why."""
         away = {name: self.forms[name] for name in slow if name not in self._here}
         self._rows = [name for name, form in away.items() if isinstance(form, RowForm)]
         self._batches = {name: form for name, form in away.items() if isinstance(form, BatchForm)}
-        self._pool = (
-            WorkerPool(self._rows, num_workers=num_workers, timeout_seconds=timeout_seconds, is_capped=is_capped)
-            if self._rows
-            else None
+        self._pool = WorkerPool(
+            self._rows, num_workers=num_workers, timeout_seconds=timeout_seconds, is_capped=is_capped
         )
-        self._batch_worker = (
-            BatchWorker(self._batches, timeout_seconds=batch_timeout_seconds) if self._batches else None
-        )
-        self._batch_seconds = 0.0
+        self._batch_worker = BatchWorker(self._batches, timeout_seconds=batch_timeout_seconds)
 
     @property
     def has_workers(self) -> bool:
         """Whether `submit` would begin anything."""
-        return self._pool is not None
+        return bool(self._rows)
 
     @property
     def warnings(self) -> list[str]:
@@ -92,18 +89,17 @@ class Panel:
         """
         for name, form in list(self._batches.items()):
             try:
-                task_line(task, reads=form.reads)
+                task_to_json(task, reads=form.reads)
             except RewardError as error:
                 self._here[name] = str(error)
                 del self._batches[name]
-        for workers in (self._pool, self._batch_worker if self._batches else None):
-            if workers is not None:
-                workers.start()
+        self._pool.start()
+        if self._batches:
+            self._batch_worker.start()
 
     def submit(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
         """Begin to judge by the row-form functions in workers, while the caller does something else."""
-        if self._pool is not None:
-            self._pool.submit(tasks, texts)
+        self._pool.submit(tasks, texts)
 
     def judge(self, name: str, rows: Rows) -> Values:
         """Judge a batch by one of the functions.
@@ -112,63 +108,49 @@ class Panel:
             RewardError: the function breaks its contract for the whole batch, a column cannot be sent to a worker, or
                 no worker can load it.
         """
-        if self._pool is not None and name in self._rows:
+        if name in self._rows:
             return self._pool.judge(name, rows)
-        if self._batch_worker is not None and name in self._batches:
-            values = self._batch_worker.judge(name, rows)
-            self._batch_seconds = self._batch_worker.seconds
-            return values
+        if name in self._batches:
+            return self._batch_worker.judge(name, rows)
         start = time.perf_counter()
         with redirect_stdout(sys.stderr):  # as in the workers: what a reward prints is no result of the command
             values = self.forms[name](rows)
-        self._batch_seconds = time.perf_counter() - start
-        return values
+        seconds = time.perf_counter() - start
+        return replace(values, seconds=[seconds / len(rows)] * len(rows) if rows.tasks else [])
 
-    def judge_in_parts(
-        self, name: str, rows: Rows, part_size: int, tell: Callable[[int], None]
-    ) -> tuple[Values, list[float]]:
+    def judge_in_parts(self, name: str, rows: Rows, part_size: int, tell: Callable[[int], None]) -> Values:
         """Judge a batch in parts of `part_size` rows, which a function of TRL's form gets in one call.
 
-        `tell` gets the number of rows done after each part. Returns the values, and the seconds of each row: the mean
-        of its part where all were timed together. RewardError: as of `judge`.
+        `tell` gets the number of rows done after each part. The global random generators begin anew, as before each
+        step of a run. RewardError: as of `judge`.
         """
+        set_global_seed(0)
         if rows.tasks:
             self.start(rows.tasks[0])
         if name in self._rows:
             self.submit(rows.tasks, rows.texts)
-        found, seconds = Values(values=[], faults={}), list[float]()
+        found = Values(values=[], faults={})
         for start in range(0, len(rows), part_size):
-            place = slice(start, start + part_size)
-            part = Rows(tasks=rows.tasks[place], texts=rows.texts[place], token_ids=rows.token_ids[place])
-            values = self.judge(name, part)
+            values = self.judge(name, rows.part(slice(start, start + part_size)))
             found.values.extend(values.values)
             found.faults.update({start + row: fault for row, fault in values.faults.items()})
             found.stopped.update({start + row: fault for row, fault in values.stopped.items()})
-            seconds += self._seconds(name, part)
-            tell(len(seconds))
-        return found, seconds
-
-    def _seconds(self, name: str, rows: Rows) -> list[float]:
-        """Of each row of the batch judged last."""
-        if self._pool is not None and name in self._rows:
-            return self._pool.seconds(name, rows)
-        return [self._batch_seconds / len(rows)] * len(rows)
+            found.seconds.extend(values.seconds)
+            tell(len(found.values))
+        return found
 
     def forget(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
-        """Drop rows that were submitted: they are judged already, or will never be asked for."""
-        if self._pool is not None:
-            self._pool.forget(tasks, texts)
+        """Drop rows that are judged."""
+        self._pool.forget(tasks, texts)
 
     def new_step(self) -> None:
         """Put the time limit, which time-outs may have lowered, back to its full length."""
-        if self._pool is not None:
-            self._pool.new_step()
+        self._pool.new_step()
 
     def close(self) -> None:
         """End the worker processes. They also end with the panel, and with the process that made it."""
-        for workers in (self._pool, self._batch_worker):
-            if workers is not None:
-                workers.close()
+        self._pool.close()
+        self._batch_worker.close()
 
     def __enter__(self) -> Panel:
         return self

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from podsrl.errors import RewardError, UsageError
 from podsrl.score.base import Fault, Rows, Values
 from podsrl.score.panel import Panel
-from podsrl.score.rewards import EXTRACTORS, is_slow
+from podsrl.score.rewards import EXTRACTORS, SLOW
 from podsrl.types import Completion, Rollout, Task
 
 _DUMMY_TEXTS = ("Answer: 0.", "I do not know.")
@@ -116,10 +116,6 @@ class Scorer:
         The rollouts of `score` are the same with and without. It must get the same task object.
         """
         self._panel.submit([task], [text])
-
-    def forget(self, task: Task, text: str) -> None:
-        """Drop a completion that was prefetched and will not be scored, so that no worker judges it in vain."""
-        self._panel.forget([task], [text])
 
     def close(self) -> None:
         """End the worker processes. They also end with the scorer, and with the process that made it."""
@@ -272,7 +268,7 @@ class Scorer:
         self._panel.start(task)
         judged = {}
         for name in self._panel.forms:
-            if is_slow(name):  # known to keep the contract, and its workers take a second to start
+            if name in SLOW:  # known to keep the contract, and its workers take a second to start
                 judged[name] = Values(values=[0.0] * len(rows), faults={})
                 continue
             judged[name] = self._panel.judge(name, rows)

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from podsrl.errors import UsageError
-from podsrl.tasks.base import TaskSet
+from podsrl.tasks.base import TaskSet, TasksOnDemand
 from podsrl.tasks.split import MOST_HELD_OUT
 from podsrl.types import Task
 
@@ -79,7 +78,7 @@ def load_arithmetic(*, digits: int | Sequence[int], num_eval: int | None) -> Tas
     drawn = _shuffled(held_out)[:num_eval]
     return TaskSet(
         name=f"arithmetic, digits = {shown}",
-        train=_AdditionTasks(train),
+        train=TasksOnDemand(range(len(train)), lambda place: addition_task(*train[place].tolist())),
         eval=tuple(addition_task(a, b) for a, b in drawn.tolist()),
     )
 
@@ -131,26 +130,6 @@ def _is_held_out(pairs: NDArray[np.int32]) -> NDArray[np.bool_]:
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     held_out: NDArray[np.bool_] = (state ^ (state >> np.uint64(31))) % np.uint64(8) == 0
     return held_out
-
-
-class _AdditionTasks(Sequence[Task]):
-    """Tasks made on demand from an array of pairs [N, 2]: eight bytes per question instead of about a thousand."""
-
-    def __init__(self, pairs: NDArray[np.int32]) -> None:
-        self._pairs = pairs
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return _AdditionTasks(self._pairs[index])
-        a, b = self._pairs[index].tolist()
-        return addition_task(a, b)
 
 
 def careful_solution(a: int, b: int) -> str:

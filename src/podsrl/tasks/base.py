@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import SupportsIndex, overload
 
 from podsrl.errors import UsageError
 from podsrl.types import Task
@@ -40,3 +41,22 @@ class TaskSet:
     def __post_init__(self) -> None:
         if not self.eval:
             raise UsageError(f"task set '{self.name}' has no eval tasks; wanted at least 1: give it more data")
+
+
+class TasksOnDemand(Sequence[Task]):
+    """Tasks that are made each time they are read, from their places: large sets take no memory."""
+
+    def __init__(self, places: range, make: Callable[[int], Task]) -> None:
+        self._places, self._make = places, make
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return TasksOnDemand(self._places[index], self._make)
+        return self._make(self._places[index])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, overload
+from typing import Literal
 
 from podsrl.errors import UsageError, short
 from podsrl.lib.user_function import calling
-from podsrl.tasks.base import TaskSet
+from podsrl.tasks.base import TaskSet, TasksOnDemand
 from podsrl.tasks.rows import Prompt, check_characters
 from podsrl.types import Task, TokenMarkup
 
@@ -57,22 +57,25 @@ def ask(
         ({'role': 'user', 'content': '3+4='},)
     """
     system = None if system_prompt is None else _system_message(system_prompt)
-    form = partial(
-        _asked,
-        is_chat=tasks.chat if chat is None else chat,
-        is_text_wanted=chat is False,
-        system=system,
-        is_markup=special_tokens == "tokens",
-    )
+    is_chat, is_markup = tasks.chat if chat is None else chat, special_tokens == "tokens"
     set_name = f"task set {tasks.name!r}"
+
+    def asked(questions: Sequence[Task], place: int) -> Task:
+        with calling(set_name):
+            task = questions[place]
+        return _asked(task, is_chat=is_chat, is_text_wanted=chat is False, system=system, is_markup=is_markup)
+
+    sides = {}
     for side, questions in (("train", tasks.train), ("eval", tasks.eval)):
         if isinstance(questions, Mapping) or not (hasattr(questions, "__len__") and hasattr(questions, "__getitem__")):
             raise UsageError(f"{side} of {set_name} is a {type(questions).__name__}; wanted a list or tuple of Task")
-    with calling(set_name):
-        len(tasks.train)
-    held_out = tuple(_AskedTasks(tasks.eval, form, set_name))
-    train: Sequence[Task] = _AskedTasks(tasks.train, form, set_name)  # tasks made on demand stay so
-    return replace(tasks, train=tuple(train) if isinstance(tasks.train, (tuple, list)) else train, eval=held_out)
+        with calling(set_name):
+            places = range(len(questions))
+        sides[side] = TasksOnDemand(places, partial(asked, questions))
+    train = sides["train"]  # tasks made on demand stay so
+    return replace(
+        tasks, train=tuple(train) if isinstance(tasks.train, (tuple, list)) else train, eval=tuple(sides["eval"])
+    )
 
 
 def _asked(
@@ -141,26 +144,3 @@ def _system_message(text: str) -> Mapping[str, str]:
     if near and text not in SYSTEM_PROMPTS:
         raise UsageError(f"task.system_prompt = '{text}' is unknown. Did you mean '{near[0]}'?")
     return {"role": "system", "content": TokenMarkup(SYSTEM_PROMPTS.get(text, text))}
-
-
-class _AskedTasks(Sequence[Task]):
-    """The tasks of another sequence, each put into its final form when it is read."""
-
-    def __init__(self, tasks: Sequence[Task], form: Callable[[Task], Task], name: str) -> None:
-        self._tasks, self._form, self._name = tasks, form, name
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return tuple(self[place] for place in range(*index.indices(len(self))))  # a loader's own may not slice
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        with calling(self._name):
-            task = self._tasks[index]
-        return self._form(task)

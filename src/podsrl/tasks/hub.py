@@ -7,6 +7,7 @@ All rows are checked and held in memory: of a very large set take a slice, such 
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 from podsrl.errors import UnavailableError, UsageError, nearest
@@ -69,17 +70,8 @@ def load_hub(
 def _tasks(path: str, subset: str | None, split: str, prompt_column: str, answer_column: str) -> list[Task]:
     rows = _rows(path, subset, split)
     names = dict.fromkeys(name for _, row in rows for name in row)
-    return [
-        row_task(
-            where,
-            row,
-            id=f"{Path(path).name}/{split}/{index}",
-            names=names,
-            prompt_column=prompt_column,
-            answer_column=answer_column,
-        )
-        for index, (where, row) in enumerate(rows)
-    ]
+    read = partial(row_task, names=names, prompt_column=prompt_column, answer_column=answer_column)
+    return [read(where, row, id=f"{Path(path).name}/{split}/{i}") for i, (where, row) in enumerate(rows)]
 
 
 def _rows(path: str, subset: str | None, split: str) -> list[tuple[str, Row]]:

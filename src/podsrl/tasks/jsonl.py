@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -58,12 +58,12 @@ def load_jsonl(
     check_two_columns(prompt_column, answer_column)
     rows, eval_rows = read_rows(path), _read_eval_rows(path, eval_path)
     names = dict.fromkeys(name for _, row in (*rows, *eval_rows) for name in row if name != "id")
-    read = partial(_read_tasks, names=names, prompt_column=prompt_column, answer_column=answer_column)
-    tasks = read(path, rows, "line")
+    read = partial(row_task, names=names, prompt_column=prompt_column, answer_column=answer_column)
+    tasks = _read_tasks(path, rows, "line", read)
     if eval_path is None:
         train, held_out = hold_out(path, tasks, num_eval, seed)
         return TaskSet(name=Path(path).name, train=train, eval=held_out)
-    eval_tasks = read(eval_path, eval_rows, "eval-line")
+    eval_tasks = _read_tasks(eval_path, eval_rows, "eval-line", read)
     train, notes = without_held_out(tasks, eval_tasks, eval_path)
     if not train:
         raise UsageError(f"task.path = '{path}': every question there is also in task.eval_path = '{eval_path}'")
@@ -83,26 +83,17 @@ def _read_eval_rows(path: str | Path, eval_path: str | Path | None) -> list[tupl
 
 
 def _read_tasks(
-    path: str | Path,
-    rows: Sequence[tuple[int, Row]],
-    id_prefix: str,
-    *,
-    names: Mapping[str, None],
-    prompt_column: str,
-    answer_column: str,
+    path: str | Path, rows: Sequence[tuple[int, Row]], id_prefix: str, read: Callable[..., Task]
 ) -> list[Task]:
-    tasks = [
-        row_task(
-            f"{path}:{line}",
-            row,
-            id=_read_id(f"{path}:{line}", row["id"]) if "id" in row else f"{id_prefix}-{line}",
-            names=names,
-            prompt_column=prompt_column,
-            answer_column=answer_column,
-        )
-        for line, row in rows
-    ]
-    _check_unique_ids(path, [line for line, _ in rows], tasks)
+    """Tasks with unique ids."""
+    tasks, lines = list[Task](), dict[str, int]()
+    for line, row in rows:
+        where = f"{path}:{line}"
+        task = read(where, row, id=_read_id(where, row["id"]) if "id" in row else f"{id_prefix}-{line}")
+        if task.id in lines:
+            raise UsageError(f"{where}: the id '{task.id}' is taken by line {lines[task.id]}; make ids unique")
+        lines[task.id] = line
+        tasks.append(task)
     return tasks
 
 
@@ -119,24 +110,27 @@ def read_rows(path: str | Path, option: str = "task.path") -> list[tuple[int, Ro
         ...     read_rows(file.name)
         [(1, {'question': '3+4='}), (3, {'question': '1+2='})]
     """
-    rows = list(_parse_file(Path(path), option))
+    lines = enumerate(read_lines(Path(path), option), start=1)
+    rows = [(number, _parse_line(f"{path}:{number}", line)) for number, line in lines if line.strip()]
     if not rows:
         raise UsageError(f"{path}: no rows ({option}); wanted one JSON object per line")
     return rows
 
 
-def _parse_file(path: Path, option: str) -> Iterator[tuple[int, Row]]:
+def read_lines(path: Path, option: str) -> list[bytes]:
+    """All lines of a file; the last one is empty where the file ends with a line break.
+
+    UsageError: the file cannot be read; `option` names it in messages.
+    """
     try:
         # Bytes, because text files also break lines at characters that JSON allows inside strings.
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        return path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except FileNotFoundError:
         cure = "" if path.is_absolute() else "; a relative path starts from the folder in which pods is called"
         raise UsageError(f"{option} = '{path}': no such file (looked for {path.absolute()}){cure}") from None
-    except OSError as error:
-        raise UsageError(f"{option} = '{path}': cannot be read: {error.strerror}; wanted a file") from error
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, _parse_line(f"{path}:{number}", line)
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{option} = '{path}': cannot be read: {reason}; wanted a file") from error
 
 
 def _parse_line(where: str, line: bytes) -> Row:
@@ -183,11 +177,3 @@ def _read_id(where: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         raise UsageError(f"{where}: column 'id' is {shown(value)}; wanted text or a whole number")
     return str(value)
-
-
-def _check_unique_ids(path: str | Path, lines: Sequence[int], tasks: Sequence[Task]) -> None:
-    first: dict[str, int] = {}
-    for line, task in zip(lines, tasks, strict=True):
-        if task.id in first:
-            raise UsageError(f"{path}:{line}: the id '{task.id}' is taken by line {first[task.id]}; make ids unique")
-        first[task.id] = line

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,13 @@ from podsrl.types import Task
 
 DATA_VARIABLE = "PODS_DATA"
 """Environment variable: a folder with one folder per set (gsm8k/, math/ …), which holds train.jsonl and test.jsonl."""
-REWARDS = {"math_correct": 1.0, "answer_format": 0.2}
+_task_set = partial(
+    TaskSet,
+    rewards={"math_correct": 1.0, "answer_format": 0.2},
+    correct="math_correct",
+    format="answer_format",
+    chat=True,
+)
 
 HubSplit = tuple[str, str | None, str]
 """A data set's name on the hub, its subset, its split."""
@@ -66,22 +73,7 @@ def load_published(published: Published, *, path: str | None, num_eval: int | No
     test = _tasks(published, "test", _rows(published, folder, "test"))
     train, notes = without_held_out(_tasks(published, "train", _rows(published, folder, "train")), test)
     held_out = take_eval(f"the test split of '{published.name}' ({where})", test, num_eval, seed)
-    return _task_set(published, train, held_out, notes)
-
-
-def _task_set(
-    published: Published, train: tuple[Task, ...], held_out: tuple[Task, ...], notes: tuple[str, ...]
-) -> TaskSet:
-    return TaskSet(
-        name=published.name,
-        train=train,
-        eval=held_out,
-        rewards=REWARDS,
-        correct="math_correct",
-        format="answer_format",
-        chat=True,
-        notes=notes,
-    )
+    return _task_set(name=published.name, train=train, eval=held_out, notes=notes)
 
 
 def _one_file(published: Published, file: Path, num_eval: int | None, seed: int) -> TaskSet:
@@ -89,7 +81,7 @@ def _one_file(published: Published, file: Path, num_eval: int | None, seed: int)
         raise UsageError(f"task.path = '{file}': no such folder; wanted a folder or a {FILE_ENDING} file")
     rows = [(f"{file}:{line}", row) for line, row in read_rows(file)]
     train, held_out = hold_out(file, _tasks(published, file.stem, rows), num_eval, seed)
-    return _task_set(published, train, held_out, ())
+    return _task_set(name=published.name, train=train, eval=held_out)
 
 
 def _data_folder(name: str) -> Path | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -181,18 +181,16 @@ def check_rewards(
         def tell(done: int, place: int = place, name: str = name) -> None:
             progress(2 * len(stored) * place + done, 2 * len(stored) * len(functions), name)
 
-        def panel(name: str = name) -> Panel:
-            return Panel(
-                {name: "--reward"},
-                num_workers=num_workers,
-                timeout_seconds=timeout_seconds,
-                batch_timeout_seconds=batch_timeout_seconds,
-                has_quick_here=False,
-            )
-
-        checks.append(
-            _check(name, function, rewards.get(name, 0.0), panel, rows, tell, stored if name == correct else ())
+        new_panel = partial(
+            Panel,
+            {name: "--reward"},
+            num_workers=num_workers,
+            timeout_seconds=timeout_seconds,
+            batch_timeout_seconds=batch_timeout_seconds,
+            has_quick_here=False,
         )
+        labelled = stored if name == correct else ()
+        checks.append(_check(name, function, rewards.get(name, 0.0), new_panel, rows, tell, labelled))
     return checks
 
 
@@ -211,9 +209,7 @@ def _check(
     in the same process, as a run makes one call after the other.
     """
 
-    def judge(panel: Panel, rows: Rows, num_done: int = 0) -> tuple[Values, list[float]]:
-        random.seed(0)  # as a run does before each step
-        np.random.seed(0)
+    def judge(panel: Panel, rows: Rows, num_done: int = 0) -> Values:
         return panel.judge_in_parts(name, rows, part, lambda done: tell(num_done + done))
 
     reads_token_ids = "completion_ids" in signature(function).parameters
@@ -221,12 +217,12 @@ def _check(
         form = "row" if isinstance(panel.forms[name], RowForm) else "batch"
         part = _PART if form == "row" else len(rows)
         try:
-            first, seconds = judge(panel, rows)
+            first = judge(panel, rows)
             if form == "row":
                 with new_panel() as fresh:
-                    second = _in_reverse(judge(fresh, _rows_in_reverse(rows), len(rows))[0])
+                    second = _in_reverse(judge(fresh, rows.part(slice(None, None, -1)), len(rows)))
             else:
-                second, _ = judge(panel, rows, len(rows))
+                second = judge(panel, rows, len(rows))
         except RewardError as error:
             return RewardCheck(name=name, form=form, weight=weight, reads_token_ids=reads_token_ids, broken=str(error))
         no_limit = next(iter(panel.warnings), None)
@@ -244,15 +240,11 @@ def _check(
         num_stopped=len(stopped),
         stopped_reason=stopped[min(stopped)].reason if stopped else None,
         num_changed=_num_changed(first, second),
-        milliseconds=_percentiles(seconds) if len(seconds) else None,
+        milliseconds=_percentiles(first.seconds) if first.seconds else None,
         agreement=agreement_of(labelled, first) if labelled else None,
         no_limit=no_limit,
         reads_token_ids=reads_token_ids,
     )
-
-
-def _rows_in_reverse(rows: Rows) -> Rows:
-    return Rows(tasks=rows.tasks[::-1], texts=rows.texts[::-1], token_ids=rows.token_ids[::-1])
 
 
 def _in_reverse(values: Values) -> Values:

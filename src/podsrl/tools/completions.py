@@ -27,31 +27,18 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from podsrl.errors import UsageError
 from podsrl.lib.logs import parse_line
 from podsrl.run.group_log import parse_group
+from podsrl.tasks.jsonl import read_lines
 from podsrl.tasks.rows import Row, column, row_task, shown
 from podsrl.types import Group, Task
 
 PROMPT_COLUMNS = ("prompt", "question", "problem")
-_FACTS = (
-    "sample",
-    "extracted",
-    "reward",
-    "is_correct",
-    "is_formatted",
-    "invalid_reason",
-    "num_tokens",
-    "finish_reason",
-)
-"""Fields of `Stored` that stand in the file under their own names."""
-_TAKEN = {"id", "prompt", "completion", "answer", "label", "columns", *_FACTS}
-_FORMER = {"question": "prompt", "text": "completion", "answer": "extracted", "reference": "answer"}
-"""Names in files of before; that a row has "reference" and "text" tells such a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +74,11 @@ class Stored:
         hidden = {name: own.pop(name) for name in _TAKEN & own.keys()}
         hidden = {name: value for name, value in sorted(hidden.items()) if record.get(name, hidden) != value}
         return {**record, **own, **({"columns": hidden} if hidden else {})}
+
+
+_FACTS = tuple(each.name for each in fields(Stored) if each.name not in ("where", "task", "text", "label"))
+"""Fields of `Stored` that stand in the file under their own names."""
+_TAKEN = {"id", "prompt", "completion", "answer", "label", "columns", *_FACTS}
 
 
 def stored_group(group: Group) -> list[Stored]:
@@ -162,7 +154,7 @@ def read_completions(path: Path) -> list[Stored]:
         >>> stored.task.answer, stored.text, stored.label
         ('3', 'It is 3.', True)
     """
-    rows = [(where, _with_todays_names(row)) for where, row in _read_lines(path)]
+    rows = list(_read_lines(path))
     names = dict.fromkeys(name for _, row in rows for name in row if name not in _TAKEN - {"prompt", "answer"})
     return [
         stored
@@ -173,16 +165,7 @@ def read_completions(path: Path) -> list[Stored]:
 
 def _read_lines(path: Path) -> Iterator[tuple[str, Row]]:
     """Place and object of each line that is not blank."""
-    wanted = "wanted stored completions (JSONL), or a run's groups.jsonl"
-    try:
-        # Bytes, because text files also break lines at characters that JSON allows inside strings.
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; {wanted}") from None
-    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{path}: cannot be read: {reason}; {wanted}") from error
-    num_found = 0
+    lines, num_found = read_lines(path, "FILE"), 0
     for number, line in enumerate(lines, start=1):
         row = parse_line(line)
         if row is not None:
@@ -194,13 +177,7 @@ def _read_lines(path: Path) -> Iterator[tuple[str, Row]]:
             start = line[:40].decode(errors="replace")
             raise UsageError(f"{path}:{number}: '{start}' is no whole JSON object; wanted one per line")
     if not num_found:
-        raise UsageError(f"{path}: no completions; {wanted}")
-
-
-def _with_todays_names(row: Row) -> Row:
-    if not {"reference", "text"} <= row.keys() or "completion" in row:
-        return row
-    return {_FORMER.get(name, name): value for name, value in row.items()}
+        raise UsageError(f"{path}: no completions; wanted stored completions (JSONL), or a run's groups.jsonl")
 
 
 def _completion(where: str, row: Row, names: Mapping[str, None]) -> Stored:
@@ -212,7 +189,7 @@ def _completion(where: str, row: Row, names: Mapping[str, None]) -> Stored:
         raise UsageError(f"{where}: column 'columns' is {shown(hidden)}; wanted an object: name -> value")
     task = row_task(where, row, id=str(row.get("id", where)), names=names, prompt_column=prompt, answer_column="answer")
     if hidden:
-        task = Task(id=task.id, prompt=task.prompt, answer=task.answer, columns={**task.columns, **hidden})
+        task = replace(task, columns={**task.columns, **hidden})
     return _with_facts(Stored(where=where, task=task, text=text), row)
 
 
@@ -221,7 +198,7 @@ def _with_facts(stored: Stored, row: Row) -> Stored:
     label = _flag(stored.where, "label", row.get("label"))
     if label is None and facts["invalid_reason"] is None:
         label = facts["is_correct"]
-    return Stored(where=stored.where, task=stored.task, text=stored.text, label=label, **facts)
+    return replace(stored, label=label, **facts)
 
 
 def _read_fact(where: str, name: str, value: object) -> Any:

@@ -36,16 +36,12 @@ class Tool(ABC):
         """`folder` is for the tool's own files; `id` names the run in it for good, also over resumes."""
         self.project, self.run_name, self.folder, self.id = config.record.project, run_name, folder, id
         self.tracker: Any = None
-
-    def start(self, last_step: int | None) -> Sequence[str]:
-        """Begin the run, or go on with it where `last_step` is the last one that it has. Returns lines for the user."""
         for name, value in self.environment.items():
             os.environ.setdefault(name, value)
-        return self._start(last_step)
 
     @abstractmethod
-    def _start(self, last_step: int | None) -> Sequence[str]:
-        """As `start`, once the environment variables are set."""
+    def start(self, last_step: int | None) -> Sequence[str]:
+        """Begin the run, or go on with it where `last_step` is the last one that it has. Returns lines for the user."""
 
     def _begin(self, *args: Any, **options: Any) -> None:
         """Make Accelerate's tracker and start it."""
@@ -63,9 +59,10 @@ class Tool(ABC):
         """Numbers and texts of a step."""
         self.tracker.log(dict(values), step=step)
 
-    @abstractmethod
     def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
         """Counts and edges, by name."""
+        tool = importlib.import_module(self.name)
+        self.log({name: tool.Histogram(np_histogram=found) for name, found in histograms.items()}, step)
 
     @abstractmethod
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
@@ -91,7 +88,7 @@ class Wandb(Tool):
     name = "wandb"
     environment: ClassVar = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
-    def _start(self, last_step: int | None) -> Sequence[str]:
+    def start(self, last_step: int | None) -> Sequence[str]:
         wandb = importlib.import_module("wandb")
         settings = wandb.Settings(
             console="off", silent=True, init_timeout=INIT_SECONDS, x_stats_pid=os.getppid(), disable_git=True
@@ -107,10 +104,6 @@ class Wandb(Tool):
             reason = next(iter(str(error).splitlines()), "")
             return [f"wandb: offline, since W&B could not be reached or no one is logged in ({reason})"]
         return []
-
-    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
-        wandb = importlib.import_module("wandb")
-        self.log({name: wandb.Histogram(np_histogram=found) for name, found in histograms.items()}, step)
 
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         self.tracker.log_images({f"figures/{name}": [pixels(figure)] for name, figure in figures.items()}, step=step)
@@ -132,7 +125,7 @@ class TensorBoard(Tool):
 
     name = "tensorboard"
 
-    def _start(self, last_step: int | None) -> Sequence[str]:
+    def start(self, last_step: int | None) -> Sequence[str]:
         # What an interrupted process may have written behind the last step is hidden.
         purge = {} if last_step is None else {"purge_step": last_step + 1}
         self._begin(self.run_name, self.folder, **purge)
@@ -175,7 +168,7 @@ class Trackio(Tool):
     environment: ClassVar = {"HF_HUB_DISABLE_TELEMETRY": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
     keeps_config = False
 
-    def _start(self, last_step: int | None) -> Sequence[str]:
+    def start(self, last_step: int | None) -> Sequence[str]:
         os.environ.setdefault("TRACKIO_DIR", str(self.folder))
         self._begin(self.project, name=f"{self.run_name}-{self.id}", resume="allow", embed=False)
         return []
@@ -183,10 +176,6 @@ class Trackio(Tool):
     def log_config(self, options: Mapping[str, Any]) -> None:
         """Accelerate's way adds an option of its own to them."""
         importlib.import_module("trackio").config.update(dict(options))
-
-    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
-        trackio = importlib.import_module("trackio")
-        self.log({name: trackio.Histogram(np_histogram=found) for name, found in histograms.items()}, step)
 
     def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
         trackio = importlib.import_module("trackio")
@@ -208,7 +197,7 @@ class MLflow(Tool):
     name = "mlflow"
     environment: ClassVar = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
 
-    def _start(self, last_step: int | None) -> Sequence[str]:
+    def start(self, last_step: int | None) -> Sequence[str]:
         os.environ.setdefault("MLFLOW_TRACKING_URI", self.folder.absolute().as_uri())
         is_known = last_step is not None
         self._begin(self.project, run_id=self.id if is_known else None, run_name=self.run_name)

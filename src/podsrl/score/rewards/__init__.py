@@ -64,16 +64,6 @@ def modules_of(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(chain.from_iterable(found))))
 
 
-def is_slow(name: str) -> bool:
-    """Whether a reward of the table may take long: it runs in worker processes."""
-    return name in SLOW
-
-
-def is_quick(name: str) -> bool:
-    """Whether a reward of the table takes microseconds: it may run in the main process without a time limit."""
-    return name in REWARDS and name not in SLOW
-
-
 def is_importable_by_workers(name: str) -> bool:
     """Whether another process can import the function: not what a notebook or the running script itself defines."""
     if name in REWARDS:

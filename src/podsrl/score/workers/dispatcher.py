@@ -21,10 +21,9 @@ from typing import Any
 from podsrl.errors import RewardError
 from podsrl.lib.channel import Malformed
 from podsrl.score.base import Fault
-from podsrl.score.rewards import is_slow
+from podsrl.score.rewards import SLOW
 from podsrl.score.workers.handle import WorkerHandle
 from podsrl.score.workers.jobs import Job
-from podsrl.score.workers.wire import decode
 from podsrl.score.workers.worker import Setup
 
 MAX_CHUNK = 32
@@ -133,19 +132,10 @@ class Dispatcher:
             if not worker.is_ready or worker.jobs:
                 continue
             size = max(1, min(self._max_chunk, len(self._queue) // (2 * self._num_workers)))
-            jobs = self._next_jobs(size)
-            if jobs:
+            if jobs := [self._queue.popleft() for _ in range(min(size, len(self._queue)))]:
                 worker.since, worker.limit_seconds = self._now, self._limit_seconds()
                 with suppress(OSError):  # it ended while it was idle, which the next wait reports
                     worker.send(jobs)
-
-    def _next_jobs(self, size: int) -> list[Job]:
-        jobs: list[Job] = []
-        while self._queue and len(jobs) < size:
-            job = self._queue.popleft()
-            if not job.is_cancelled:
-                jobs.append(job)
-        return jobs
 
     def _limit_seconds(self) -> float:
         lowered = math.ldexp(self._timeout_seconds, -int(self._lost_seconds / self._halving_seconds))
@@ -179,7 +169,7 @@ class Dispatcher:
             channel.flush()
             for frame in channel.read():
                 if worker.channel is channel:  # otherwise an earlier message has ended this worker
-                    self._handle(worker, decode(frame.body))
+                    self._handle(worker, frame.head)
         except Malformed as error:
             worker.stop()
             self._handle_death(worker, f"it sent {error}")
@@ -193,7 +183,9 @@ class Dispatcher:
                 worker.is_ready = True
             case {"failed": str(reason)} if not worker.is_ready:
                 raise RewardError(f"a reward worker could not load {list(self._setup.names)}: {reason[:2000]}")
-            case [int(number), float(seconds), body] if worker.jobs and number == worker.first and seconds >= 0:
+            case [int(number), float(seconds), body] if (
+                worker.jobs and number == worker.first and 0 <= seconds < math.inf
+            ):
                 outcome = worker.jobs[0].read(body)
                 worker.first += 1
                 self._finish(worker.jobs.popleft(), outcome, seconds)
@@ -217,7 +209,7 @@ class Dispatcher:
             job, seconds = jobs[0], self._now - worker.since
             job.num_deaths += 1
             self._lost_seconds += seconds
-            if not is_slow(job.name) or job.num_deaths == _MAX_DEATHS:
+            if job.name not in SLOW or job.num_deaths == _MAX_DEATHS:
                 reason = f"reward '{job.name}': the worker that judged it died ({how})"
                 self._finish(jobs.pop(0), job.failed(Fault(kind="died", reason=reason)), seconds)
         self._replace(worker, jobs)

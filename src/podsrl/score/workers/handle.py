@@ -14,7 +14,6 @@ from podsrl.lib.below import kill_below
 from podsrl.lib.channel import Channel
 from podsrl.lib.child import Child, how_it_ended
 from podsrl.score.workers.jobs import Job
-from podsrl.score.workers.wire import to_bytes
 from podsrl.score.workers.worker import Setup
 
 _SAME_HASHES = {"PYTHONHASHSEED": "0"}
@@ -64,7 +63,7 @@ class WorkerHandle:
         """Send jobs of one kind to the worker, which is idle. OSError: the worker has ended."""
         self.channel.max_bytes = max(job.max_answer_bytes for job in jobs)
         self.jobs.extend(jobs)
-        self.channel.put(body=to_bytes(jobs[0].line(jobs, self.first)))
+        self.channel.put(jobs[0].message(jobs, self.first))
 
     def reap(self) -> str:
         """Clean up after a worker that has closed its socket. How it ended, for messages."""

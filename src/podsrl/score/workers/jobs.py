@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 import random
 import sys
@@ -23,7 +22,7 @@ from podsrl.lib.channel import Malformed
 from podsrl.lib.seeds import hash_bits, set_global_seed
 from podsrl.score.base import Fault, FaultKind, Judge, Rows, Values
 from podsrl.score.forms import BatchForm
-from podsrl.score.workers.wire import Unsendable, encode, from_json, to_json
+from podsrl.score.workers.wire import Unsendable, from_json, to_json
 from podsrl.types import Task
 
 _KINDS = frozenset(get_args(FaultKind))
@@ -46,16 +45,14 @@ class Job(ABC):
         self.seconds = 0.0
         self.num_deaths = 0
         """Workers that ended while they judged it."""
-        self.is_cancelled = False
-        """Whether its outcome is of no use any more; a worker that has it judges it nevertheless."""
         self.done = threading.Lock()
         """Held until there is an outcome, or it is certain that there will be none."""
         self.done.acquire()
 
     @staticmethod
     @abstractmethod
-    def line(jobs: Sequence[Any], first: int) -> str:
-        """Write jobs of this kind as one message, numbered from `first`."""
+    def message(jobs: Sequence[Any], first: int) -> dict[str, Any]:
+        """Jobs of this kind as one message, numbered from `first`."""
 
     @abstractmethod
     def read(self, body: Any) -> Any:
@@ -67,18 +64,19 @@ class Job(ABC):
 
 
 class RowJob(Job):
-    """A text to be judged, with its task as `task_line` wrote it."""
+    """A text to be judged, with its task as `task_to_json` gave it."""
 
-    def __init__(self, name: str, task: str, text: str) -> None:
+    def __init__(self, name: str, task: list[Any], text: str) -> None:
         super().__init__(name)
         self.task, self.text = task, text
         self.outcome: float | Fault | None = None
 
     @staticmethod
-    def line(jobs: Sequence[RowJob], first: int) -> str:
-        places: dict[str, int] = {}
-        rows = [[n, job.name, places.setdefault(job.task, len(places)), job.text] for n, job in enumerate(jobs, first)]
-        return f'{{"tasks":[{",".join(places)}],"rows":{encode(rows)}}}'
+    def message(jobs: Sequence[RowJob], first: int) -> dict[str, Any]:
+        tasks = {id(job.task): job.task for job in jobs}
+        places = {identity: place for place, identity in enumerate(tasks)}
+        rows = [[number, job.name, places[id(job.task)], job.text] for number, job in enumerate(jobs, first)]
+        return {"tasks": [*tasks.values()], "rows": rows}
 
     def read(self, body: Any) -> float | Fault:
         match body:
@@ -106,18 +104,21 @@ class BatchJob(Job):
         self.max_answer_bytes = _STATE_BYTES + len(rows) * _ROW_BYTES
         distinct = {id(task): task for task in rows.tasks}
         places = {identity: place for place, identity in enumerate(distinct)}
-        tasks = ",".join(task_line(task, reads=form.reads) for task in distinct.values())
         token_ids = rows.token_ids if form.reads("completion_ids") else [()] * len(rows)
-        packed = [
-            [places[id(task)], text, list(ids)]
-            for task, text, ids in zip(rows.tasks, rows.texts, token_ids, strict=True)
-        ]
-        self._content = f'"name":{encode(name)},"tasks":[{tasks}],"batch":{encode(packed)},"random":{encode(capture())}'
+        self._content = {
+            "name": name,
+            "tasks": [task_to_json(task, reads=form.reads) for task in distinct.values()],
+            "batch": [
+                [places[id(task)], text, list(ids)]
+                for task, text, ids in zip(rows.tasks, rows.texts, token_ids, strict=True)
+            ],
+            "random": capture(),
+        }
 
     @staticmethod
-    def line(jobs: Sequence[BatchJob], first: int) -> str:
+    def message(jobs: Sequence[BatchJob], first: int) -> dict[str, Any]:
         [job] = jobs
-        return f'{{"number":{first},{job._content}}}'
+        return {"number": first, **job._content}
 
     def read(self, body: Any) -> Values | RewardError:
         match body:
@@ -151,8 +152,8 @@ class BatchJob(Job):
         return Values(values=[math.nan] * self._num_rows, faults=dict.fromkeys(range(self._num_rows), fault))
 
 
-def task_line(task: Task, *, reads: Callable[[str], bool] = lambda column: True) -> str:
-    """Write a task and the columns that `reads` accepts as JSON. RewardError: a column holds what cannot be sent."""
+def task_to_json(task: Task, *, reads: Callable[[str], bool] = lambda column: True) -> list[Any]:
+    """A task, with the columns that `reads` accepts, as JSON. RewardError: a column holds what cannot be sent."""
     columns = {}
     for name in filter(reads, task.columns):
         try:
@@ -163,11 +164,11 @@ def task_line(task: Task, *, reads: Callable[[str], bool] = lambda column: True)
                 "numbers, lists, dictionaries, bytes, dates or numpy arrays"
             ) from error
     prompt = task.prompt if isinstance(task.prompt, str) else [to_json(dict(message)) for message in task.prompt]
-    return encode([task.id, prompt, task.answer, [*columns.items()]])  # pairs: a column may be called "$"
+    return [task.id, prompt, task.answer, [*columns.items()]]  # pairs: a column may be called "$"
 
 
 def read_tasks(tasks: Sequence[Any]) -> list[Task]:
-    """In a worker: undo `task_line`."""
+    """In a worker: undo `task_to_json`."""
     return [
         Task(
             id=identity,
@@ -175,13 +176,8 @@ def read_tasks(tasks: Sequence[Any]) -> list[Task]:
             answer=answer,
             columns=dict(columns),
         )
-        for identity, prompt, answer, columns in tasks
+        for identity, prompt, answer, columns in map(from_json, tasks)
     ]
-
-
-def read_message(body: bytes) -> Any:
-    """In a worker: read what the main process sent."""
-    return json.loads(body.decode("utf-8", "surrogatepass"), object_hook=from_json)
 
 
 def read_fault(kind: object, reason: str) -> Fault:

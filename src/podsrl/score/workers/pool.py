@@ -13,14 +13,16 @@ import os
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from podsrl.errors import RewardError
 from podsrl.lib.machine import num_cores
 from podsrl.score.base import Fault, FaultKind, Rows, Values, collect
 from podsrl.score.forms import BatchForm
-from podsrl.score.rewards import REWARDS, is_slow, modules_of
+from podsrl.score.rewards import REWARDS, SLOW, modules_of
 from podsrl.score.workers.dispatcher import START_SECONDS, Dispatcher
-from podsrl.score.workers.jobs import BatchJob, RowJob, task_line
+from podsrl.score.workers.jobs import BatchJob, RowJob, task_to_json
 from podsrl.score.workers.worker import Setup
 from podsrl.types import Task
 
@@ -28,8 +30,8 @@ MAX_WORKERS = 16
 """By default: this many judge thousands of completions per second, and each takes some 100 MB."""
 MEMORY_BYTES = 2 << 30
 """Data that a worker may hold."""
-_MAX_LINES = 4096
-"""Tasks whose text for the workers is cached."""
+_MAX_SENT = 4096
+"""Tasks whose form for the workers is cached."""
 _CAUSED_BY_TEXT: frozenset[FaultKind] = frozenset({"timeout", "died", "exhausted"})
 """Faults of a known reward that its completion has caused."""
 MAX_WAITING = 100_000
@@ -42,7 +44,7 @@ def default_workers() -> int:
 
 
 class WorkerPool:
-    """Processes that judge by some row-form functions. They start with the first job, or `start`.
+    """Processes that judge by some row-form functions. They start with the first job, or `start`; none without a name.
 
     Equal rows are judged once. Judging goes on while the main process does something else, such as generating. There
     are `num_workers` processes (0: `default_workers()`), which hold at most `memory_bytes` of data each; the limits of
@@ -66,14 +68,15 @@ class WorkerPool:
     ) -> None:
         self._names = tuple(names)
         self._jobs: dict[tuple[str, int, str], tuple[Task, RowJob]] = {}  # by function, task object and text
-        self._lines: dict[tuple[int, bool], tuple[Task, str]] = {}
+        self._sent: dict[tuple[int, bool], tuple[Task, list[Any]]] = {}
         setup = Setup(names=self._names, memory_bytes=memory_bytes, modules=modules_of(self._names))
         self._dispatcher = Dispatcher(setup, num_workers or default_workers(), timeout_seconds, is_capped=is_capped)
         self._end = weakref.finalize(self, self._dispatcher.close)
 
     def start(self) -> None:
         """Begin to start the processes, without waiting for them."""
-        self._dispatcher.add([])
+        if self._names:
+            self._dispatcher.add([])
 
     def submit(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
         """Begin to judge, by every function, what is not judged yet. RewardError: a column cannot be sent."""
@@ -82,7 +85,7 @@ class WorkerPool:
             for name in self._names:
                 key = (name, id(task), text)
                 if key not in self._jobs:
-                    job = RowJob(name, self._line(name, task), text)
+                    job = RowJob(name, self._to_json(name, task), text)
                     self._jobs[key] = task, job  # holds the task, so that no other object gets its id
                     new.append(job)
         if new:
@@ -91,49 +94,33 @@ class WorkerPool:
     def judge(self, name: str, rows: Rows) -> Values:
         """Judge by one of the functions. RewardError: the workers cannot start, or a column cannot be sent to them."""
         self.submit(rows.tasks, rows.texts)
-        outcomes = [self._dispatcher.outcome(job) for job in self._jobs_of(name, rows)]
-        if not is_slow(name):
-            return collect(outcomes)
+        jobs = [self._jobs[name, id(task), text][1] for task, text in zip(rows.tasks, rows.texts, strict=True)]
+        outcomes = [self._dispatcher.outcome(job) for job in jobs]
         stopped = {
             row: outcome
             for row, outcome in enumerate(outcomes)
-            if isinstance(outcome, Fault) and outcome.kind in _CAUSED_BY_TEXT
+            if name in SLOW and isinstance(outcome, Fault) and outcome.kind in _CAUSED_BY_TEXT
         }
         found = collect([0.0 if row in stopped else outcome for row, outcome in enumerate(outcomes)])
-        return Values(values=found.values, faults=found.faults, stopped=stopped)
+        return replace(found, stopped=stopped, seconds=[job.seconds for job in jobs])
 
-    def seconds(self, name: str, rows: Rows) -> list[float]:
-        """Give the seconds that one of the functions took for each row of a judged batch."""
-        return [job.seconds for job in self._jobs_of(name, rows)]
-
-    def _jobs_of(self, name: str, rows: Rows) -> list[RowJob]:
-        return [self._jobs[name, id(task), text][1] for task, text in zip(rows.tasks, rows.texts, strict=True)]
-
-    def _line(self, name: str, task: Task) -> str:
-        """A task's text for the workers; the known functions read no columns."""
-        is_known = name in REWARDS or is_slow(name)
+    def _to_json(self, name: str, task: Task) -> list[Any]:
+        """A task's form for the workers; the known functions read no columns."""
+        is_known = name in REWARDS
         key = (id(task), is_known)
-        if key not in self._lines:
-            if len(self._lines) >= _MAX_LINES:
-                self._lines.clear()
-            self._lines[key] = task, task_line(task, reads=lambda column: not is_known)
-        return self._lines[key][1]
+        if key not in self._sent:
+            if len(self._sent) >= _MAX_SENT:
+                self._sent.clear()
+            self._sent[key] = task, task_to_json(task, reads=lambda column: not is_known)
+        return self._sent[key][1]
 
     def forget(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
-        """Drop rows that are judged, or that will never be asked for: those are not judged any more.
-
-        The oldest rows beyond `MAX_WAITING` are dropped too.
-        """
+        """Drop rows that are judged; the oldest rows beyond `MAX_WAITING` are dropped too."""
         for name in self._names:
             for task, text in zip(tasks, texts, strict=True):
-                self._drop((name, id(task), text))
+                self._jobs.pop((name, id(task), text), None)
         for key in list(self._jobs)[: max(0, len(self._jobs) - MAX_WAITING)]:
-            self._drop(key)
-
-    def _drop(self, key: tuple[str, int, str]) -> None:
-        if key in self._jobs:
-            _, job = self._jobs.pop(key)
-            job.is_cancelled = True
+            del self._jobs[key]
 
     def new_step(self) -> None:
         """Put the time limit back to its full length."""
@@ -167,8 +154,6 @@ class BatchWorker:
         start_seconds = max(START_SECONDS, timeout_seconds)
         self._dispatcher = Dispatcher(setup, 1, timeout_seconds, max_chunk=1, start_seconds=start_seconds)
         self._end = weakref.finalize(self, self._dispatcher.close)
-        self.seconds = 0.0
-        """That the last judged batch took, or had taken when it was stopped."""
 
     def start(self) -> None:
         """Begin to start the process, without waiting for it."""
@@ -186,10 +171,9 @@ class BatchWorker:
         job = BatchJob(name, self._forms[name], rows)
         self._dispatcher.add([job])
         outcome: Values | RewardError = self._dispatcher.outcome(job)
-        self.seconds = job.seconds
         if isinstance(outcome, RewardError):
             raise outcome
-        return outcome
+        return replace(outcome, seconds=[job.seconds / len(rows)] * len(rows))
 
     def close(self) -> None:
         """End the process; nothing can be judged any more."""

@@ -1,11 +1,8 @@
-"""What the main process and a reward worker send each other: JSON, in UTF-8 in which lone surrogates survive.
+"""Values of a data set's columns as JSON, on their way to a reward worker.
 
-Nothing is pickled, so what a reward function writes to the socket cannot run code in the main process. Floats keep
-every bit.
-
-JSON's own values stand for themselves. An object with the key "$" stands for a value of another kind in a data set's
-column: tuple, set, frozenset, bytes, date and time, Decimal, Fraction, complex, numpy's numbers and arrays, a huge
-integer, a dictionary with keys that are not texts.
+JSON's own values stand for themselves. An object with the key "$" stands for a value of another kind: tuple, set,
+frozenset, bytes, date and time, Decimal, Fraction, complex, numpy's numbers and arrays, a huge integer, a dictionary
+with keys that are not texts.
 """
 
 from __future__ import annotations
@@ -21,16 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from podsrl.lib.channel import Malformed
 from podsrl.types import TokenMarkup
 
-
-def _no_constant(name: str) -> float:
-    raise ValueError(name)
-
-
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # escapes would join two lone surrogates
-_decoder = json.JSONDecoder(parse_constant=_no_constant)
 _PLAIN = frozenset({str, bool, float, type(None)})
 _MAX_BITS = 10_000
 """Python refuses to write integers of more than 4,300 digits."""
@@ -38,29 +27,6 @@ _MAX_BITS = 10_000
 
 class Unsendable(ValueError):
     """A value of a kind that cannot be sent; the message names the kind."""
-
-
-def encode(value: Any) -> str:
-    """Write JSON."""
-    return _encoder.encode(value)
-
-
-def to_bytes(text: str) -> bytes:
-    """Give what goes over the socket."""
-    return text.encode("utf-8", "surrogatepass")
-
-
-def decode(body: bytes) -> Any:
-    """Read what a worker sent, which is not trusted. Malformed: it is not JSON; NaN and infinity are not either.
-
-    Example:
-        >>> decode(b"[1, 0.5]")
-        [1, 0.5]
-    """
-    try:
-        return _decoder.decode(body.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"no JSON: {type(error).__name__}") from error
 
 
 def to_json(value: Any) -> Any:
@@ -81,14 +47,19 @@ def to_json(value: Any) -> Any:
     return {"$": name, "v": content}
 
 
-def from_json(tagged: dict[str, Any]) -> Any:
-    """Undo `to_json` in one object, whose own content is undone already: for `json.loads(object_hook=…)`.
+def from_json(value: Any) -> Any:
+    """Undo `to_json`.
 
     Example:
-        >>> json.loads('{"at": {"$": "date", "v": "2026-01-31"}}', object_hook=from_json)["at"].day
+        >>> from_json({"at": {"$": "date", "v": "2026-01-31"}})["at"].day
         31
     """
-    return _READERS[tagged["$"]](tagged["v"]) if "$" in tagged else tagged
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    items = {key: from_json(item) for key, item in value.items()}
+    return _READERS[items["$"]](items["v"]) if "$" in items else items
 
 
 def _mapping(value: Mapping[Any, Any]) -> Any:

@@ -1,8 +1,7 @@
 """The worker process: it loads reward functions, then judges the jobs that the main process sends, one by one.
 
-It receives jobs over a `Channel`, as bytes of JSON (`wire.py`). It sends "ready" once all functions and `Setup.modules`
-are loaded, then `[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's
-function does.
+It receives jobs over a `Channel`. It sends "ready" once all functions and `Setup.modules` are loaded, then
+`[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's function does.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ from typing import Any
 from podsrl.lib.channel import Channel
 from podsrl.score.base import Judge
 from podsrl.score.forms import judge_of
-from podsrl.score.guard import Unguarded
-from podsrl.score.rewards import find_reward, is_slow
-from podsrl.score.workers.jobs import answer_batch, answer_rows, read_message
-from podsrl.score.workers.wire import encode, to_bytes
+from podsrl.score.rewards import SLOW, find_reward
+from podsrl.score.workers.jobs import answer_batch, answer_rows
 from podsrl.types import Task
 
 _FIRST_TEXTS = (r"\boxed{1+x}", r"\boxed{y \sqrt{2}}", r"\boxed{[1, 2)}")
@@ -53,7 +50,7 @@ class Setup:
 
 def load_known(names: tuple[str, ...]) -> None:
     """Load sympy and the grammar before the first completion's time limit begins to run."""
-    for name in filter(is_slow, names):
+    for name in SLOW.intersection(names):
         function: Any = find_reward(name, option="task.rewards")
         for text in _FIRST_TEXTS:
             function(Task(id="", prompt="", answer="x+1"), text)
@@ -66,7 +63,7 @@ def serve(descriptor: int, setup: Setup) -> None:
     def send(value: Any) -> None:
         if os.getpid() != owner:  # a function has forked, and its child returned here too
             os._exit(0)
-        channel.send(body=to_bytes(encode(value)))
+        channel.send(value)
 
     _limit_memory(setup)
     try:
@@ -78,7 +75,7 @@ def serve(descriptor: int, setup: Setup) -> None:
     with suppress(ConnectionError):
         while (frame := channel.receive()) is not None:
             start = time.perf_counter()
-            message = read_message(frame.body)
+            message = frame.head
             answers = answer_rows(judges, message) if "rows" in message else [answer_batch(judges, message)]
             for number, body in answers:
                 send([number, time.perf_counter() - start, body])
@@ -94,8 +91,7 @@ def _load(setup: Setup) -> dict[str, Judge]:
     for module in setup.modules:
         with suppress(ImportError):  # of another task set of this process; a function that misses one says so
             import_module(module)
-    functions = {name: find_reward(name, option="task.rewards") for name in setup.names}
-    return {name: judge_of(name, function, guard=Unguarded) for name, function in functions.items()}
+    return {name: judge_of(name, find_reward(name, option="task.rewards")) for name in setup.names}
 
 
 def _hide(descriptor: int) -> int:

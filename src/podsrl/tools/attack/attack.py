@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from podsrl.lib.callbacks import Progress, no_progress
 from podsrl.score.base import Rows
+from podsrl.score.panel import Panel
 from podsrl.tools.attack.families import FAMILIES, Family, Hack, asked, make_hacks
 from podsrl.tools.attack.forms import FORMS, Form, filled
-from podsrl.tools.attack.judges import Judged, Judges
+from podsrl.tools.attack.judges import Judged, judge_all
 from podsrl.tools.attack.result import SLOW_SECONDS, AttackResult, FamilyCount, Finding, RewardAttack
 from podsrl.tools.attack.target import Target, target_of
 from podsrl.tools.attack.verdict import Baseline, Nature, baseline_of, mean_baseline, nature_of, paid_forms
@@ -51,15 +52,23 @@ def attack_rewards(
     honest_texts = [
         filled(forms[form], target.answer if is_right else target.wrong[0]) for target, form, is_right in honest
     ]
-    with Judges(rewards, num_workers, timeout_seconds, batch_timeout_seconds) as judges:
+    with Panel(
+        dict.fromkeys(rewards, "--reward"),
+        num_workers=num_workers,
+        timeout_seconds=timeout_seconds,
+        batch_timeout_seconds=batch_timeout_seconds,
+        has_quick_here=False,
+    ) as panel:
         progress(0, 1, "honest completions")
-        judged = judges.judge(_rows([target for target, _, _ in honest], honest_texts), lambda done: None)
+        honest_rows = _rows([target for target, _, _ in honest], honest_texts)
+        judged = judge_all(panel, rewards, honest_rows, lambda done: None)
         known = {name: _honest_values(honest, one) for name, one in judged.items()}
         paid = _paid(known)
         hacks = make_hacks(targets, {name: form for name, form in forms.items() if name in paid})
         rows = _rows([hack.target for hack in hacks], [hack.text for hack in hacks])
-        found = judges.judge(rows, _counter(progress, len(hacks), len(rewards)))
-    for warning in judges.warnings:
+        what = f"{len(hacks):,} hacks"
+        found = judge_all(panel, rewards, rows, lambda done: progress(done, len(hacks) * len(rewards), what))
+    for warning in panel.warnings:
         warnings.warn(warning, stacklevel=2)
     attacks = [
         _reward_attack(name, rewards.get(name), known[name], judged[name], targets, hacks, found[name])
@@ -91,19 +100,6 @@ def _paid(known: Mapping[str, _Honest]) -> set[str]:
 
 def _rows(targets: Sequence[Target], texts: Sequence[str]) -> Rows:
     return Rows(tasks=[target.task for target in targets], texts=texts, token_ids=[()] * len(texts))
-
-
-def _counter(progress: Progress, num_rows: int, num_rewards: int) -> Callable[[int], None]:
-    """Progress over one reward after the other."""
-    before = last = 0
-
-    def tell(done: int) -> None:
-        nonlocal before, last
-        before += num_rows if done < last else 0
-        last = done
-        progress(before + done, num_rows * num_rewards, f"{num_rows:,} hacks")
-
-    return tell
 
 
 def _reward_attack(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
@@ -50,12 +50,7 @@ def baseline_of(honest: Honest) -> Baseline | None:
         >>> baseline_of({("box", True): 1.0, ("box", False): 0.0, ("bare", True): 0.0, ("bare", False): 0.0}).form
         'box'
     """
-    found = []
-    for form in dict.fromkeys(form for form, _ in honest):
-        right, wrong = honest.get((form, True)), honest.get((form, False))
-        if right is not None and wrong is not None:
-            found.append(Baseline(form=form, right=right, wrong=wrong))
-    return max(found, key=lambda baseline: (baseline.gap, baseline.right), default=None)
+    return max(_baselines(honest), key=lambda baseline: (baseline.gap, baseline.right), default=None)
 
 
 def paid_forms(honest: Honest) -> list[str]:
@@ -63,12 +58,15 @@ def paid_forms(honest: Honest) -> list[str]:
     best = baseline_of(honest)
     if best is None or best.gap <= 0:
         return []
-    pairs = {form: (honest.get((form, True)), honest.get((form, False))) for form, _ in honest}
-    return [
-        form
-        for form, (right, wrong) in pairs.items()
-        if right is not None and wrong is not None and right - wrong > SHARE * best.gap
-    ]
+    return [baseline.form for baseline in _baselines(honest) if baseline.gap > SHARE * best.gap]
+
+
+def _baselines(honest: Honest) -> Iterator[Baseline]:
+    """Of each form in which the reward failed on none of the pair."""
+    for form in dict.fromkeys(form for form, _ in honest):
+        right, wrong = honest.get((form, True)), honest.get((form, False))
+        if right is not None and wrong is not None:
+            yield Baseline(form=form, right=right, wrong=wrong)
 
 
 def nature_of(baselines: Sequence[Baseline]) -> Nature:
