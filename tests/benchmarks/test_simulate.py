@@ -8,11 +8,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from benchmarks.infinite_sampling.simulate import Simulation, Span, least_steps, simulate
+from benchmarks.infinite_sampling.simulate import KnownLengths, Simulation, Span, least_steps, simulate
 from loops import each
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import Features, KnownLengths, LengthRegression
+from podsrl.generate.schedule.lengths import Features, LengthRegression
 from podsrl.generate.schedule.orders import ORDERS
 from podsrl.generate.schedule.scheduler import SCHEDULERS, Limits, Scheduler, make_scheduler
 

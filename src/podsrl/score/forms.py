@@ -76,7 +76,7 @@ def _signature_of(name: str, function: Reward) -> inspect.Signature:
 
 
 class RowForm:
-    """`f(task, completion_text) -> float`, called once for equal rows. Whatever a call raises makes those rows faulty."""
+    """`f(task, completion_text) -> float`, called once for equal rows. Whatever a call raises is their fault."""
 
     def __init__(self, name: str, function: RowReward, *, guard: type[Guard] = Guard) -> None:
         self._name, self._function, self._guard = name, function, guard

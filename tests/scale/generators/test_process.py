@@ -25,7 +25,8 @@ from podsrl.lib.channel import Channel
 from podsrl.lib.matmul import choose, use
 from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
-from podsrl.scale.generators.process import ProcessGenerator, SharedStore, _receive_all
+from podsrl.scale.generators.process import ProcessGenerator, _receive_all
+from podsrl.scale.generators.weights import SharedWeights
 from podsrl.types import Completion
 from waiting import is_alive, wait_for
 
@@ -56,7 +57,7 @@ class TestTwoProcesses(GeneratorContract):
         use(choose("mkl").rule)
         blueprint = blueprint_of(models.folder, model=models.first, seed=SEED)
         with left_nothing():
-            pool = Pool([lambda: ProcessGenerator(blueprint, timeout_seconds=300.0)] * 2, SharedStore())
+            pool = Pool([lambda: ProcessGenerator(blueprint, timeout_seconds=300.0)] * 2, SharedWeights())
             pool.load_weights(models.first.named_parameters(), 0)
             yield pool
             pool.close()
@@ -82,7 +83,7 @@ def shared_pool(tiny_model_folder: Path, made: list[ProcessGenerator]) -> Iterat
         made.append(ProcessGenerator(blueprint, timeout_seconds=300.0))
         return made[-1]
 
-    pool = Pool([start] * 2, SharedStore())
+    pool = Pool([start] * 2, SharedWeights())
     yield pool
     pool.close()
 
@@ -240,11 +241,12 @@ from podsrl.generate import Request, Sampling
 from podsrl.policy import load_model
 from podsrl.config.schema import ModelConfig
 from podsrl.scale.generators.pool import Pool
-from podsrl.scale.generators.process import ProcessGenerator, SharedStore
+from podsrl.scale.generators.process import ProcessGenerator
+from podsrl.scale.generators.weights import SharedWeights
 folder = Path({str(tiny_model_folder)!r})
 blueprint = blueprint_of(folder)
 child = ProcessGenerator(blueprint, timeout_seconds=300)
-pool = Pool([lambda: child], SharedStore())
+pool = Pool([lambda: child], SharedWeights())
 pool.load_weights(load_model(ModelConfig(path=str(folder), device="cpu")).named_parameters(), 0)
 print(child.pid, flush=True)
 while True:

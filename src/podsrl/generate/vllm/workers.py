@@ -58,12 +58,6 @@ class Workers:
         """Jobs that wait or run."""
         return len(self._open)
 
-    @property
-    def num_wanted(self) -> int:
-        """Jobs that wait or run, without the aborted ones, which may still be about to end."""
-        with self._has_ended:
-            return sum(not job.is_aborted for job in self._open)
-
     def submit(self, jobs: Iterable[Job]) -> None:
         """Run these as soon as there is a thread for them."""
         with self._has_work:

@@ -202,23 +202,6 @@ class ProcessGenerator(Generator):
         return LostGenerator(f"generator process {self.pid} is lost ({how}){f': {line}' if line else ''}")
 
 
-class SharedStore:
-    """The weights of a pool of `ProcessGenerator`s: written once, whatever their number."""
-
-    def __init__(self) -> None:
-        self._weights = SharedWeights()
-
-    def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-        self._weights.put(named_tensors, version)
-
-    def give(self, member: Generator) -> None:
-        assert isinstance(member, ProcessGenerator)
-        member.take(self._weights)
-
-    def close(self) -> None:
-        self._weights.close()
-
-
 def _receive_all(channel: Channel, inbox: SimpleQueue[Frame | str]) -> None:
     """Put every message into the inbox, and at the end the reason: one that is none, for example."""
     reason = "it closed its connection"
