@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -10,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from podsrl.lib.channel import Channel
 from podsrl.lib.matmul import choose, use
 from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
-from podsrl.scale.generators.process import ProcessGenerator, _receive_all
+from podsrl.scale.generators.process import ProcessGenerator
 from podsrl.scale.generators.weights import SharedWeights
 from podsrl.types import Completion
 from waiting import is_alive, wait_for
@@ -173,15 +173,14 @@ def test_it_is_said_how_a_process_ended(new_process: Any) -> None:
         list(process.generate(REQUESTS))
 
 
-def test_a_message_that_is_none_ends_the_wait_for_it() -> None:
+def test_a_message_that_is_none_ends_the_wait_for_it(new_process: Any) -> None:
+    process = new_process()
     ours, theirs = socket.socketpair()
-    inbox: SimpleQueue[Any] = SimpleQueue()
-    with ours, theirs:
-        Channel(theirs).send({"number": 1})
-        theirs.sendall(struct.pack("<?QQ", False, 1, 0) + b"{")
-        _receive_all(Channel(ours), inbox)
-    assert inbox.get_nowait().head == {"number": 1}
-    assert "cannot be read" in inbox.get_nowait()
+    own, process._child.channel = process._child.channel, Channel(ours)
+    theirs.sendall(struct.pack("<?QQ", False, 1, 0) + b"{")
+    with theirs, pytest.raises(LostGenerator, match="it sent no message"):
+        process.describe([])
+    own.close()
 
 
 def test_what_fails_at_the_start_is_said_in_one_line(new_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,10 +219,7 @@ def test_a_stopped_call_leaves_the_process_free(pool: Pool, made: list[ProcessGe
 def test_it_works_while_the_caller_does_not_read(model: Any, process: ProcessGenerator) -> None:
     assert process.abilities == {"beside", "join", "abort_rollouts"}
     stream = process.generate(REQUESTS)
-    deadline = time.monotonic() + 300
-    while process._inbox.qsize() < 2:
-        assert time.monotonic() < deadline, "nothing came beside the caller"
-        time.sleep(0.01)
+    assert select.select([process._child.channel], [], [], 300)[0], "nothing came beside the caller"
     with pytest.raises(UsageError, match="open"):
         process.load_weights(model.named_parameters(), 7)
     assert by_place(stream) == in_this_process(model)
