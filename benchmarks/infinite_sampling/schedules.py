@@ -28,9 +28,9 @@ from typing import Any, Literal
 
 from benchmarks import command
 from benchmarks.infinite_sampling.lengths import SETS, LengthSet, Recorded
-from benchmarks.infinite_sampling.simulate import Simulation, least_steps, simulate
+from benchmarks.infinite_sampling.simulate import KnownLengths, Simulation, least_steps, simulate
 from benchmarks.timing import Say
-from podsrl.generate.schedule.lengths import KnownLengths, LengthRegression, Predictor
+from podsrl.generate.schedule.lengths import LengthRegression, Predictor
 from podsrl.generate.schedule.scheduler import Limits, make_scheduler
 
 GROUP_SIZES = (32, 128, 512)

@@ -7,10 +7,10 @@ from itertools import permutations
 
 import numpy as np
 
-from benchmarks.infinite_sampling.simulate import Simulation, Span, least_steps, simulate
+from benchmarks.infinite_sampling.simulate import KnownLengths, Simulation, Span, least_steps, simulate
 from loops import each
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import KnownLengths, LengthRegression
+from podsrl.generate.schedule.lengths import LengthRegression
 from podsrl.generate.schedule.orders import ORDERS
 from podsrl.generate.schedule.scheduler import SCHEDULERS, Limits, make_scheduler
 

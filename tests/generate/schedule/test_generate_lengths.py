@@ -10,7 +10,7 @@ import pytest
 
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import KnownLengths, LeastSquares, LengthRegression, TaskMean, request_id, task_of
+from podsrl.generate.schedule.lengths import LeastSquares, LengthRegression, TaskMean, request_id, task_of
 
 
 def job_of(request_id: str = "s1/0/q", length: int = 0, prompt_length: int = 8, index: int = 0) -> Job:
@@ -54,12 +54,6 @@ def test_nothing_is_predicted_before_anything_was_learned() -> None:
         job = job_of()
         predictor.submit([job])
         assert job.predicted is None
-
-
-def test_known_lengths_are_predicted_as_they_are() -> None:
-    job = job_of()
-    KnownLengths({job: 17}).submit([job])
-    assert job.predicted == 17.0
 
 
 def test_one_sample_at_a_time_gives_the_ridge_solution() -> None:

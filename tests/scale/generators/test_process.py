@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -10,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -25,7 +25,8 @@ from podsrl.lib.channel import Channel
 from podsrl.lib.matmul import choose, use
 from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
-from podsrl.scale.generators.process import ProcessGenerator, SharedStore, _receive_all
+from podsrl.scale.generators.process import ProcessGenerator
+from podsrl.scale.generators.weights import SharedWeights
 from podsrl.types import Completion
 from waiting import is_alive, wait_for
 
@@ -45,7 +46,7 @@ class TestTwoProcesses(GeneratorContract):
         use(choose("mkl").rule)
         blueprint = blueprint_of(models.folder, model=models.first, seed=SEED)
         with left_nothing():
-            pool = Pool([lambda: ProcessGenerator(blueprint, timeout_seconds=300.0)] * 2, SharedStore())
+            pool = Pool([lambda: ProcessGenerator(blueprint, timeout_seconds=300.0)] * 2, SharedWeights())
             pool.load_weights(models.first.named_parameters(), 0)
             yield pool
             pool.close()
@@ -71,7 +72,7 @@ def shared_pool(tiny_model_folder: Path, made: list[ProcessGenerator]) -> Iterat
         made.append(ProcessGenerator(blueprint, timeout_seconds=300.0))
         return made[-1]
 
-    pool = Pool([start] * 2, SharedStore())
+    pool = Pool([start] * 2, SharedWeights())
     yield pool
     pool.close()
 
@@ -175,15 +176,14 @@ def test_it_is_said_how_a_process_ended(new_process: Any) -> None:
         list(process.generate(REQUESTS))
 
 
-def test_a_message_that_is_none_ends_the_wait_for_it() -> None:
+def test_a_message_that_is_none_ends_the_wait_for_it(new_process: Any) -> None:
+    process = new_process()
     ours, theirs = socket.socketpair()
-    inbox: SimpleQueue[Any] = SimpleQueue()
-    with ours, theirs:
-        Channel(theirs).send({"number": 1})
-        theirs.sendall(struct.pack("<?QQ", False, 1, 0) + b"{")
-        _receive_all(Channel(ours), inbox)
-    assert inbox.get_nowait().head == {"number": 1}
-    assert "cannot be read" in inbox.get_nowait()
+    own, process._child.channel = process._child.channel, Channel(ours)
+    theirs.sendall(struct.pack("<?QQ", False, 1, 0) + b"{")
+    with theirs, pytest.raises(LostGenerator, match="it sent no message"):
+        process.describe([])
+    own.close()
 
 
 def test_what_fails_at_the_start_is_said_in_one_line(new_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_a_generator_of_ones_own_and_its_errors(new_process: Any, monkeypatch: p
 def test_it_works_while_the_caller_does_not_read(model: Any, process: ProcessGenerator) -> None:
     assert process.abilities == {"beside", "join", "abort_rollouts"}
     stream = process.generate(REQUESTS)
-    wait_for(lambda: process._inbox.qsize() >= 2, "nothing came beside the caller")
+    assert select.select([process._child.channel], [], [], 300)[0], "nothing came beside the caller"
     with pytest.raises(UsageError, match="open"):
         process.load_weights(model.named_parameters(), 7)
     assert by_place(stream) == in_this_process(model)
@@ -231,11 +231,12 @@ from podsrl.generate import Request, Sampling
 from podsrl.policy import load_model
 from podsrl.config.schema import ModelConfig
 from podsrl.scale.generators.pool import Pool
-from podsrl.scale.generators.process import ProcessGenerator, SharedStore
+from podsrl.scale.generators.process import ProcessGenerator
+from podsrl.scale.generators.weights import SharedWeights
 folder = Path({str(tiny_model_folder)!r})
 blueprint = blueprint_of(folder)
 child = ProcessGenerator(blueprint, timeout_seconds=300)
-pool = Pool([lambda: child], SharedStore())
+pool = Pool([lambda: child], SharedWeights())
 pool.load_weights(load_model(ModelConfig(path=str(folder), device="cpu")).named_parameters(), 0)
 print(child.pid, flush=True)
 while True:

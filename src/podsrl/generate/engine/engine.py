@@ -101,8 +101,6 @@ class Engine:
         self._predictor = predictor
         if predictor is None and isinstance(scheduler, str):
             self._predictor = default_predictor(scheduler)  # one for all calls, since it learns
-        self._scheduler: Scheduler | None = None
-        self._scheduler_limits: Limits | None = None
         self._kv_memory = KVMemory(kv_cache_bytes)
         self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
         self._log = Log()
@@ -160,8 +158,7 @@ class Engine:
 
     def states(self) -> dict[Key, State]:
         """Every unfinished rollout: "waiting", "running" or "paused"."""
-        everyone = [sequence for sequences in self._sequences.values() for sequence in sequences]
-        return {sequence.key: sequence.state for sequence in everyone if sequence.state != "ended"}
+        return {sequence.key: sequence.state for sequence in self._everyone if sequence.state != "ended"}
 
     def plan(self, requests: Iterable[Request]) -> MemoryPlan:
         """How the memory would be divided for these requests. UsageError: one of them can never fit."""
@@ -209,8 +206,7 @@ class Engine:
         - cached_bytes, pool_bytes: the parts of held_bytes
         """
         stepper, account = self._stepper, self._kv_memory.account
-        everyone = [sequence for sequences in self._sequences.values() for sequence in sequences]
-        num_tokens = {sequence.key: len(sequence.history) for sequence in everyone}
+        num_tokens = {sequence.key: len(sequence.history) for sequence in self._everyone}
         always = {"num_tokens": num_tokens, "held_bytes": account.held, "peak_bytes": account.peak}
         if stepper is None:
             return {**always, "is_open": False}
@@ -327,8 +323,9 @@ class Engine:
         return [sequences[0].request for sequences in self._sequences.values()]
 
     @property
-    def _num_rollouts(self) -> int:
-        return sum(map(len, self._sequences.values()))
+    def _everyone(self) -> list[Sequence]:
+        """Unfinished rollouts."""
+        return [sequence for sequences in self._sequences.values() for sequence in sequences]
 
     def _new_sequences(self, request: Request) -> list[Sequence]:
         self._num_arrived += request.num_rollouts
@@ -381,12 +378,12 @@ class Engine:
                 self.forward = choose_forward(self.model, self._forward_option)
             limits = self._limits(self.memory)
             cache = PrefixCache(self.memory.cache_bytes, self._kv_memory.account)
-            pool = self._kv_memory.open(self.forward.layout, self.memory, limits.num_slots, self._num_rollouts)
+            pool = self._kv_memory.open(self.forward.layout, self.memory, limits.num_slots, len(self._everyone))
             self._stepper = Stepper(
                 self.forward,
                 pool,
                 cache,
-                self._new_scheduler(limits),
+                make_scheduler(self._scheduler_option, limits, self._predictor),
                 limits,
                 stop_strings=self._stop_strings,
                 log=self._log,
@@ -398,12 +395,6 @@ class Engine:
         is_dynamic = isinstance(self._scheduler_option, str) and self._scheduler_option.startswith("dynamic")
         slots = memory.num_slots if self.kv_cache_bytes is not None and not is_dynamic else self.num_slots
         return Limits(num_slots=slots or _NO_BOUND, num_tokens=memory.num_tokens)
-
-    def _new_scheduler(self, limits: Limits) -> Scheduler:
-        if self._scheduler is None or self._scheduler_limits != limits:
-            self._scheduler = make_scheduler(self._scheduler_option, limits, self._predictor)
-            self._scheduler_limits = limits
-        return self._scheduler
 
     def _make_room(self) -> None:
         """Divide the memory for all unfinished requests, those that have just arrived included.
@@ -422,18 +413,17 @@ class Engine:
             self._start_over(self._stepper)
             return
         self.memory = before
-        if not self._kv_memory.has_grown(before, self._num_rollouts):
+        if not self._kv_memory.has_grown(before, len(self._everyone)):
             self._start_over(self._stepper)
 
     def _start_over(self, stepper: Stepper) -> None:
         """Let all running rollouts wait, and give all memory back."""
-        everyone = [sequence for sequences in self._sequences.values() for sequence in sequences]
-        active = [sequence for sequence in everyone if sequence.state in ("running", "waiting")]
+        active = [sequence for sequence in self._everyone if sequence.state in ("running", "waiting")]
         try:
             stepper.take_out(active)
             self._forget_kept_memory(stepper)
             self._kv_memory.release()
-            self._stepper = self._scheduler = None
+            self._stepper = None
             self._open().add(active)
         except BaseException:  # as where the device has no more memory: half-way there are rollouts without a place
             self._abandon()
@@ -447,7 +437,7 @@ class Engine:
         """Forget all rollouts, paused ones too, and memory that may hold broken numbers."""
         if self._stepper is not None:
             self._stepper.queue.withdraw_all()
-        self._sequences, self._ended, self._stepper, self._scheduler = {}, [], None, None
+        self._sequences, self._ended, self._stepper = {}, [], None
         self._log = Log(self.stats, self.trace)
         self._kv_memory = KVMemory(self.kv_cache_bytes)
 
@@ -459,7 +449,5 @@ class Engine:
     def _forget_kept_memory(self, stepper: Stepper) -> None:
         """Drop keys and values that other weights have made, or that were cut for another pool."""
         stepper.cache.forget_all()
-        for sequences in self._sequences.values():
-            for sequence in sequences:
-                stepper.cache.discard(sequence.kept)
-                sequence.kept = None
+        for sequence in self._everyone:
+            self._discard_kept(sequence)

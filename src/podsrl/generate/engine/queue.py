@@ -79,9 +79,6 @@ class Queue:
     def __len__(self) -> int:
         return len(self._sequences)
 
-    def __contains__(self, sequence: Sequence) -> bool:
-        return sequence.job in self._sequences
-
     @property
     def num_starters(self) -> int:
         """Waiting sequences without tokens."""

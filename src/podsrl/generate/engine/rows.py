@@ -190,7 +190,9 @@ class Rows:
         is_copied = split.places != split.parents
         if is_copied.any():
             self.pool.reserve(max(len(lengths), self.num_rows), int(lengths.max()))
-            self._copy(split.parents[is_copied], split.places[is_copied])
+            sources, targets = split.parents[is_copied], split.places[is_copied]
+            length = int(self.lengths[sources].max())
+            self.pool.copy_rows(torch.from_numpy(sources), torch.from_numpy(targets), length)
         self.lengths, self.newest = np.empty_like(lengths), np.empty_like(lengths)
         self.lengths[split.places], self.newest[split.places] = lengths, split.newest
         self.row_of = split.places[split.member_of]
@@ -205,20 +207,12 @@ class Rows:
         place[first], place[second] = second, first
         self.lengths, self.newest, self.row_of = self.lengths[place], self.newest[place], place[self.row_of]
 
-    def newest_of_sequences(self) -> Ints:
-        """[B] the token of each sequence's row that is computed next."""
-        return self.newest[self.row_of]
-
     def num_lost_places(self) -> int:
         """Places of the store that are neither free nor in use, or both; 0 unless there is a bug."""
         counts = np.bincount([*self._free, *self._places.tolist()], minlength=len(self._tokens))
         return int(np.abs(counts - 1).sum())
 
     # --- inside ---
-
-    def _copy(self, sources: Ints, targets: Ints) -> None:
-        length = int(self.lengths[sources].max())
-        self.pool.copy_rows(torch.from_numpy(sources), torch.from_numpy(targets), length)
 
     def _histories(self, indices: Ints) -> list[History]:
         """Copies, in one block for all: one copy per sequence would cost more than the draw that ended it."""

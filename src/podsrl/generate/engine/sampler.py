@@ -122,7 +122,7 @@ def filtered_logprobs(logits: Tensor, sampling: Sampling) -> Tensor:
 def _draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Sampling) -> Drawn:
     logprobs = filtered_logprobs(logits, sampling)  # [R, V]
     tokens = _search(logprobs.exp().cumsum(dim=-1, dtype=torch.float64), row_of, uniform)
-    chosen = _gather(logprobs, row_of, tokens)
+    chosen = logprobs.gather(1, tokens[:, None])[:, 0] if row_of is None else logprobs[row_of, tokens]
     tokens.masked_fill_(chosen.isnan(), 0)  # log_softmax makes every number of a broken row NaN
     return Drawn(tokens, chosen)
 
@@ -163,11 +163,6 @@ def _search(cumulative: Tensor, row_of: Tensor | None, uniform: Tensor) -> Tenso
         place.add_(is_beyond, alpha=half)
         left -= half
     return place.sub_(first)
-
-
-def _gather(values: Tensor, row_of: Tensor | None, columns: Tensor) -> Tensor:
-    """values[row_of, columns]: [R, V], [B], [B] -> [B]."""
-    return values.gather(1, columns[:, None])[:, 0] if row_of is None else values[row_of, columns]
 
 
 def _nucleus(logprobs: Tensor, top_p: float) -> Tensor:

@@ -169,7 +169,7 @@ class Stepper:
         if len(self.rows) == 0:
             self.rows.clear_rows()
         elif self.has_empty_rows:
-            self.rows.regroup(self.rows.newest_of_sequences())
+            self.rows.regroup(self.rows.newest[self.rows.row_of])
         self.has_empty_rows = False
         if self.queue.has_changed and self.scheduler.num_pending > 0:
             self._admit(self.queue.admit(self._running_jobs()))

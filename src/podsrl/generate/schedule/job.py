@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -98,6 +98,3 @@ class Pending:
         jobs = self.next(count)
         self.remove(jobs)
         return jobs
-
-    def __iter__(self) -> Iterator[Job]:
-        return iter(self._jobs)

@@ -3,7 +3,6 @@
     TaskMean           the running mean of the task's rollouts, or of all rollouts where the task is new: the baseline
     LengthRegression   recursive least squares on log-length: at submission from the prompt's length and the task's
                        mean, after k tokens also from what the policy has computed anyway (hidden state, entropy …)
-    KnownLengths       the truth, for simulations
 
 The paper trains a separate regressor on the text; here the policy's own hidden state is the text's summary. Lengths
 drift as the policy learns: the task's mean forgets, and the regression has it as a feature.
@@ -12,7 +11,7 @@ drift as the policy learns: the task's mean forgets, and the regression has it a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -85,16 +84,15 @@ class TaskMean:
 
     probe_at = None
 
-    def __init__(self, rate: float = 0.02, task_of: Callable[[str], str] = task_of) -> None:
+    def __init__(self, rate: float = 0.02) -> None:
         if not 0 < rate <= 1:
             raise UsageError(f"rate = {rate}: wanted a number in (0, 1]")
         self._rate = rate
-        self._task_of = task_of
         self._means: dict[str | None, tuple[int, float]] = {}  # task, None for all -> rollouts seen, mean log-length
 
     def of(self, request_id: str) -> float | None:
         """Predicted tokens of a request's rollouts; None before the first rollout has ended."""
-        known = self._means.get(self._task_of(request_id)) or self._means.get(None)
+        known = self._means.get(task_of(request_id)) or self._means.get(None)
         return None if known is None else float(np.exp(known[1]))
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -105,7 +103,7 @@ class TaskMean:
         """Nothing: features do not change the task's mean."""
 
     def finish(self, job: Job) -> None:
-        for key in (self._task_of(job.request_id), None):
+        for key in (task_of(job.request_id), None):
             count, mean = self._means.get(key, (0, 0.0))
             rate = max(self._rate, 1 / (count + 1))
             self._means[key] = (count + 1, mean + rate * (_log_length(job) - mean))
@@ -129,11 +127,11 @@ class LengthRegression:
         True
     """
 
-    def __init__(self, probe_at: int | None = None, task_of: Callable[[str], str] = task_of) -> None:
+    def __init__(self, probe_at: int | None = None) -> None:
         if probe_at is not None and probe_at < 0:
             raise UsageError(f"probe_at = {probe_at}: wanted None or at least 0")
         self.probe_at = probe_at
-        self._mean = TaskMean(task_of=task_of)
+        self._mean = TaskMean()
         self._early = LeastSquares(3)
         self._late: LeastSquares | None = None
         self._scale = 1.0
@@ -230,22 +228,3 @@ class LeastSquares:
         self._weights += gain_norm * (target - inputs @ self._weights)
         self._covariance -= np.outer(gain_norm, gain)
         self.num_seen += 1
-
-
-class KnownLengths:
-    """The true lengths of jobs, for simulations: what perfect prediction would give."""
-
-    probe_at = None
-
-    def __init__(self, lengths: Mapping[Job, int]) -> None:
-        self._lengths = lengths
-
-    def submit(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            job.predicted = float(self._lengths[job])
-
-    def observe(self, jobs: Sequence[Job], features: Features) -> None:
-        """Nothing: the lengths are known."""
-
-    def finish(self, job: Job) -> None:
-        """Nothing: the lengths are known."""

@@ -18,7 +18,7 @@ from podsrl.generate.vllm import start
 from podsrl.generate.vllm.handover import WeightFolder, with_tied
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import (
-    check_sampling,
+    check_drawing,
     new_cache_salt,
     new_completion,
     rollout_options,
@@ -183,9 +183,9 @@ class VLLM(Generator):
             self._drop([key for key in keys if key in self._running])
 
     def _check(self, requests: Sequence[Request]) -> None:
-        check_sampling(requests)
         used = {rollout.request.id for rollout in self._running.values()}
         for request in requests:
+            check_drawing(request.sampling)
             if request.id in used:
                 raise UsageError(f"request id {request.id!r} is used twice: give every request that runs its own id")
             used.add(request.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from podsrl.errors import PodsError, UsageError
@@ -59,18 +59,12 @@ def rollout_options(request: Request, index: int, seed: int) -> dict[str, Any]:
     }
 
 
-def check_sampling(requests: Iterable[Request]) -> None:
-    """Check that vLLM draws as the requests say.
+def check_drawing(sampling: Sampling) -> None:
+    """Check that vLLM draws as a request says.
 
     Raises:
         UsageError: a temperature that vLLM does not take, or `min_p` with `top_p`, which it applies in another order.
     """
-    for request in requests:
-        check_drawing(request.sampling)
-
-
-def check_drawing(sampling: Sampling) -> None:
-    """`check_sampling` of one request's sampling."""
     if not MIN_TEMPERATURE <= sampling.temperature <= MAX_TEMPERATURE:
         raise UsageError(
             f"temperature = {sampling.temperature}: vLLM wants {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g} (for greedy "
@@ -96,18 +90,13 @@ def new_completion(
     A completion ends before the first log-prob that is no number, and is "invalid" then: the model's logits were none.
 
     Args:
-        logprobs: of the tokens, with vLLM started with `logprobs_mode="processed_logprobs"`.
+        logprobs: one per token, with vLLM started with `logprobs_mode="processed_logprobs"`.
         finish_reason: vLLM's: "stop", "length" or "abort"; None for a rollout that never ran.
         version: of the weights that made the first token.
 
     Raises:
-        PodsError: not one log-prob per token, or another finish reason.
+        PodsError: another finish reason.
     """
-    if len(logprobs) != len(token_ids):
-        raise PodsError(
-            f"vLLM answered rollout {index} of {request.id!r} with {len(logprobs)} log-probs for "
-            f"{len(token_ids)} tokens; wanted one each"
-        )
     reason = _REASONS.get(finish_reason or "abort")
     if reason is None:
         raise PodsError(

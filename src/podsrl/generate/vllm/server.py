@@ -24,7 +24,7 @@ from podsrl.generate.vllm.checks import (
 from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, FolderStore, ServerLock, WeightFolder
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 from podsrl.generate.vllm.order import Priorities
-from podsrl.generate.vllm.sampling import check_sampling, new_cache_salt, new_completion, rollout_options
+from podsrl.generate.vllm.sampling import check_drawing, new_cache_salt, new_completion, rollout_options
 from podsrl.generate.vllm.workers import Job, Workers
 from podsrl.types import Completion
 
@@ -114,7 +114,8 @@ class VLLMServer(Generator):
             PodsError: it answers with an error, or with what is no completion.
         """
         wanted = list(requests)
-        check_sampling(wanted)
+        for request in wanted:
+            check_drawing(request.sampling)
         self.describe(wanted)
         priorities, results = self._priorities.of(wanted), SimpleQueue[Completion | BaseException]()
         jobs = [Job(each, i, priorities[each.id, i], results) for each in wanted for i in each.indices]

@@ -1,10 +1,10 @@
-"""Threads that each ask for one rollout at a time, the lowest priority first."""
+"""Threads that each ask for one rollout at a time, those of a call by their priority."""
 
 from __future__ import annotations
 
-import heapq
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
@@ -46,9 +46,9 @@ class Workers:
         self._run, self._num_threads = run, num_threads
         lock = threading.Lock()
         self._has_work, self._has_ended = threading.Condition(lock), threading.Condition(lock)
-        self._waiting: list[tuple[int, int, Job]] = []  # a heap
+        self._waiting: deque[Job] = deque()
         self._open: dict[Job, None] = {}
-        self._num_started = self._num_idle = self._num_seen = 0
+        self._num_started = self._num_idle = 0
         self._is_closed = False
         self.most_running = 0
         """Largest number of jobs that ran at once since it was set to 0."""
@@ -58,19 +58,11 @@ class Workers:
         """Jobs that wait or run."""
         return len(self._open)
 
-    @property
-    def num_wanted(self) -> int:
-        """Jobs that wait or run, without the aborted ones, which may still be about to end."""
-        with self._has_ended:
-            return sum(not job.is_aborted for job in self._open)
-
-    def submit(self, jobs: Iterable[Job]) -> None:
-        """Run these as soon as there is a thread for them."""
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Run these as soon as there is a thread for them, after those that were submitted before."""
         with self._has_work:
-            for job in jobs:
-                heapq.heappush(self._waiting, (job.priority, self._num_seen, job))
-                self._open[job] = None
-                self._num_seen += 1
+            self._waiting += sorted(jobs, key=lambda job: job.priority)
+            self._open |= dict.fromkeys(jobs)
             while self._num_started < self._num_threads and self._num_idle < len(self._waiting):
                 threading.Thread(target=self._work, daemon=True, name="vllm-request").start()
                 self._num_started += 1
@@ -87,9 +79,8 @@ class Workers:
             found = [job for job in self._open if wanted(job)]
             for job in found:
                 job.is_aborted = True
-            waited = [job for _, _, job in self._waiting if job.is_aborted]
-            self._waiting = [entry for entry in self._waiting if not entry[2].is_aborted]
-            heapq.heapify(self._waiting)
+            waited = [job for job in self._waiting if job.is_aborted]
+            self._waiting = deque(job for job in self._waiting if not job.is_aborted)
             for job in waited:
                 self._end(job)
             return waited, [job for job in found if not job.is_done]
@@ -111,7 +102,7 @@ class Workers:
                 self._has_work.wait_for(lambda: bool(self._waiting) or self._is_closed)
                 if self._is_closed:
                     return
-                job = heapq.heappop(self._waiting)[2]
+                job = self._waiting.popleft()
                 self._num_idle -= 1
                 self.most_running = max(self.most_running, self._num_started - self._num_idle)
             try:

@@ -22,11 +22,12 @@ from podsrl.run.before.checks import ray_need
 from podsrl.run.before.kv_bound import kv_bound, update_bytes
 from podsrl.run.before.prepare import Prepared
 from podsrl.scale.generators.pool import Pool
-from podsrl.scale.generators.process import ProcessGenerator, SharedStore
+from podsrl.scale.generators.process import ProcessGenerator
 from podsrl.scale.generators.ray_cluster import Need
 from podsrl.scale.generators.ray_join import Address
 from podsrl.scale.generators.ray_local import LocalCluster
 from podsrl.scale.generators.ray_pool import RayPool
+from podsrl.scale.generators.weights import SharedWeights
 from podsrl.scale.generators.worker import Blueprint
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded
@@ -123,7 +124,7 @@ def new_pool(
     factories = [partial(make, variables=_seeing(gpu)) for gpu in gpus] or [make] * num
     whose = "a process of its own" if num == 1 else "processes of their own"
     where = ", on the update's GPU" if is_sharing_gpu else f", on GPU {', '.join(map(str, gpus))}" if gpus else ""
-    return Pool(factories, SharedStore(), what=f"{num} generator{'s' * (num > 1)} in {whose}{where}")
+    return Pool(factories, SharedWeights(), what=f"{num} generator{'s' * (num > 1)} in {whose}{where}")
 
 
 def own_gpus(device: torch.device, processes: Processes, num: int) -> list[int]:

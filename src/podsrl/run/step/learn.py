@@ -9,11 +9,11 @@ from itertools import groupby
 from torch import Tensor
 
 from podsrl.generate import Generator, abilities_of
+from podsrl.lib.balance import longest_first
 from podsrl.policy import Policy
 from podsrl.scale.gradients import sum_gradients
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import collect, whole
-from podsrl.scale.share import share_groups
 from podsrl.scale.update import forward_backward
 from podsrl.sync import prove_arrival, sync_weights
 from podsrl.types import Sample
@@ -132,8 +132,8 @@ class Learner:
             return list(places)
         pieces = [list(piece) for _, piece in groupby(places, key=lambda i: (samples[i].group_id, samples[i].chunk))]
         costs = [self._cost([samples[i] for i in piece]) for piece in pieces]
-        shares = share_groups(costs, self._processes.num_processes)
-        return [i for share in shares[self._processes.rank] for i in pieces[share]]
+        shares = longest_first(costs, self._processes.num_processes, spread_ties=True)
+        return [i for piece in sorted(shares[self._processes.rank]) for i in pieces[piece]]
 
     def _cost(self, samples: Sequence[Sample]) -> int:
         """Tokens to train on: none where no row has a gradient."""

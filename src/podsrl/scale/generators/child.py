@@ -63,7 +63,7 @@ def _do(channel: Channel, worker: Worker, frame: Frame) -> Any:
         case "generate":
             for completions in worker.generate(frame.body, head["number"]):
                 channel.send({"number": head["number"]}, completions)
-            return {"stats": worker.stats(), "peak_kv_bytes": worker.peak_kv_bytes()}
+            return worker.counts()
         case "load_weights":
             assert frame.descriptor is not None
             try:

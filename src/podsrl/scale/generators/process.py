@@ -6,20 +6,17 @@ Weights are in memory that both see (`weights.py`). What the child does stands i
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from contextlib import closing, suppress
 from typing import IO, Any
 
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, add_stats
-from podsrl.lib.channel import Channel, Frame
+from podsrl.lib.channel import Frame, Malformed
 from podsrl.lib.child import Child, last_line
 from podsrl.lib.parent import outside_the_run
-from podsrl.lib.user_function import reason_of
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights
 from podsrl.scale.generators.worker import Blueprint, encode_requests
@@ -34,7 +31,8 @@ class ProcessGenerator(Generator):
     """A worker in a child process. The child starts at once, and the first call waits until it is ready.
 
     Its abilities are "beside" and those of the worker's generator that travel: "join", "abort_rollouts" and "proof".
-    "hooks", "pause" and "fork" do not: they need the generator's own process.
+    "hooks", "pause" and "fork" do not: they need the generator's own process. Completions wait in a socket until they
+    are read, and the child waits where that is full: a pool reads them at once.
 
     Args:
         blueprint: of the worker.
@@ -61,9 +59,6 @@ class ProcessGenerator(Generator):
             variables={**outside_the_run(), **(variables or {})},
             output=self._printed,
         )
-        self._inbox: SimpleQueue[Frame | str] = SimpleQueue()
-        of = (self._child.channel, self._inbox)
-        threading.Thread(target=_receive_all, args=of, daemon=True, name="generator").start()
         with suppress(LostGenerator):  # the first call says so
             self._send({}, blueprint.to_json().encode())
 
@@ -86,12 +81,9 @@ class ProcessGenerator(Generator):
         self._send({"call": "abort", "ids": list(ids), "number": self._number})
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-        weights = SharedWeights()
-        try:
+        with closing(SharedWeights()) as weights:
             weights.put(named_tensors, version)
             self.take(weights)
-        finally:
-            weights.close()
 
     def take(self, weights: SharedWeights) -> None:
         """Sample from these weights from now on.
@@ -186,46 +178,20 @@ class ProcessGenerator(Generator):
 
     def _received(self) -> Frame:
         """The next message."""
+        reason = "it closed its connection"
         try:
-            frame = self._inbox.get(timeout=self._timeout_seconds)
-        except Empty:
-            raise self._lost(f"no message within scale.timeout_seconds = {self._timeout_seconds:g}") from None
-        if isinstance(frame, str):
-            self._inbox.put(frame)
-            raise self._lost(frame)
-        return frame
+            if (frame := self._child.channel.receive(self._timeout_seconds)) is not None:
+                return frame
+        except TimeoutError:
+            reason = f"no message within scale.timeout_seconds = {self._timeout_seconds:g}"
+        except Malformed as error:
+            reason = f"it sent {error}"
+        except (OSError, ValueError):
+            pass  # it is closed
+        raise self._lost(reason)
 
     def _lost(self, reason: str) -> LostGenerator:
         """What to raise; the child has ended afterwards."""
         self._is_open = False
         how, line = self._child.lost(reason), last_line(self._printed)
         return LostGenerator(f"generator process {self.pid} is lost ({how}){f': {line}' if line else ''}")
-
-
-class SharedStore:
-    """The weights of a pool of `ProcessGenerator`s: written once, whatever their number."""
-
-    def __init__(self) -> None:
-        self._weights = SharedWeights()
-
-    def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-        self._weights.put(named_tensors, version)
-
-    def give(self, member: Generator) -> None:
-        assert isinstance(member, ProcessGenerator)
-        member.take(self._weights)
-
-    def close(self) -> None:
-        self._weights.close()
-
-
-def _receive_all(channel: Channel, inbox: SimpleQueue[Frame | str]) -> None:
-    """Put every message into the inbox, and at the end the reason: one that is none, for example."""
-    reason = "it closed its connection"
-    try:
-        while (frame := channel.receive()) is not None:
-            inbox.put(frame)
-    except Exception as error:
-        if not isinstance(error, OSError):
-            reason = f"its message cannot be read: {reason_of(error)}"
-    inbox.put(reason)

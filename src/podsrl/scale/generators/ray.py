@@ -45,10 +45,10 @@ class Actor:
         self._worker = Worker(Blueprint.of_json(blueprint))
         return self._worker.facts() | {"node": ray.util.get_node_ip_address(), "pid": os.getpid()}
 
-    def generate(self, requests: bytes, number: int) -> Iterator[bytes | tuple[dict[str, int], int]]:
-        """As `Worker.generate`, then the counts and the peak of key-value memory."""
+    def generate(self, requests: bytes, number: int) -> Iterator[bytes | dict[str, Any]]:
+        """As `Worker.generate`, then its counts."""
         yield from self._worker.generate(requests, number)
-        yield self._worker.stats(), self._worker.peak_kv_bytes()
+        yield self._worker.counts()
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call another method of the worker."""
@@ -154,7 +154,7 @@ class RayGenerator(Generator):
     def _read(self, stream: Any) -> Iterator[Completion]:
         import ray
 
-        stats, peak_kv_bytes = EngineStats(), 0
+        counts: dict[str, Any] = {}
         with self._watched():
             while True:
                 if not _is_there(stream, self._timeout_seconds):
@@ -163,14 +163,14 @@ class RayGenerator(Generator):
                     reference = next(stream)
                 except StopIteration:
                     break
-                match ray.get(reference):
-                    case bytes() as piece:
-                        yield from decode_completions(piece)
-                    case counts, peak:
-                        stats, peak_kv_bytes = EngineStats(**counts), peak
+                found = ray.get(reference)
+                if isinstance(found, bytes):
+                    yield from decode_completions(found)
+                else:
+                    counts = found
         # Only now: an actor that dies between its counts and its end is asked for all again, and that is counted.
-        self.stats = add_stats([self.stats, stats])
-        self.peak_kv_bytes = max(self.peak_kv_bytes, peak_kv_bytes)
+        self.stats = add_stats([self.stats, EngineStats(**counts["stats"])])
+        self.peak_kv_bytes = max(self.peak_kv_bytes, counts["peak_kv_bytes"])
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """Call a method of the worker, and wait. References among the arguments are resolved on the actor's node."""

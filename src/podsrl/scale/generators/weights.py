@@ -51,6 +51,8 @@ class Table(TypedDict):
 class SharedWeights:
     """The newest weights of a run, in memory that has no name and goes when the last process lets go of it.
 
+    It is the store of a pool of `ProcessGenerator`s: written once, whatever their number.
+
     The same memory is written again by every `put`, so nobody may read meanwhile.
     """
 
@@ -77,6 +79,10 @@ class SharedWeights:
             "matmul": None if rule is None else rule.to_json(),
             "places": places,
         }
+
+    def give(self, member: Any) -> None:
+        """Let a `ProcessGenerator` sample from the weights that were put last."""
+        member.take(self)
 
     @property
     def descriptor(self) -> int:

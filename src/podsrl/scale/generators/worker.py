@@ -187,13 +187,9 @@ class Worker:
         sync_weights(iter(named.items()), self._generator, table["version"])
         return Samples(named.items()).digest()
 
-    def stats(self) -> dict[str, int]:
-        """Counts of the last call of `generate`."""
-        return asdict(self._generator.stats)
-
-    def peak_kv_bytes(self) -> int:
-        """Of the last call of `generate`."""
-        return self._generator.peak_kv_bytes
+    def counts(self) -> dict[str, Any]:
+        """Of the last call of `generate`: "stats" and "peak_kv_bytes"."""
+        return {"stats": asdict(self._generator.stats), "peak_kv_bytes": self._generator.peak_kv_bytes}
 
     def describe(self, requests: bytes) -> str:
         return self._generator.describe(decode_requests(requests))
