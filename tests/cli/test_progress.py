@@ -39,13 +39,6 @@ def lines(clock: Clock, log: io.StringIO) -> Lines:
     return Lines("judging", clock, Console(file=log))
 
 
-def test_what_is_done_at_once_needs_no_line(lines: Lines, clock: Clock, log: io.StringIO) -> None:
-    for done in range(100):
-        lines.update(done, 100, "")
-        clock.now += 0.99 * FIRST_LINE_SECONDS / 100
-    assert log.getvalue() == ""
-
-
 def test_the_first_line_comes_early_and_then_at_most_one_in_ten_seconds(
     lines: Lines, clock: Clock, log: io.StringIO
 ) -> None:

@@ -1,12 +1,15 @@
-"""Parts of a budget of a user's, in a module of their own."""
+"""Parts of a budget and shapes of a user's, in a module of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import torch
+
 from podsrl.control import Ask, View
 from podsrl.types import Group
+from podsrl.update import Shape
 
 
 def always(*, count: int) -> Callable[[View], int]:
@@ -70,5 +73,52 @@ def in_two_rounds() -> Callable[[View, Sequence[Ask]], list[Ask]]:
         groups = view.groups if view.round == 1 else ()
         rest = view.num_rollouts - first
         return [Ask(index=g.index, num_rollouts=rest, joins=g.id) for g in groups if g.index is not None]
+
+    return rollouts
+
+
+def halves() -> Shape:
+    return lambda groups, selections, advantages: [0.5 * each for each in advantages]
+
+
+def too_many() -> Shape:
+    return lambda groups, selections, advantages: [torch.zeros(len(each) + 1) for each in advantages]
+
+
+def per_token() -> Shape:
+    """The same advantage for each token of a row."""
+    return lambda groups, selections, advantages: [
+        values[:, None] * torch.ones(max((len(group.rollouts[i].completion.token_ids) for i in chosen.kept), default=0))
+        for group, chosen, values in zip(groups, selections, advantages, strict=True)
+    ]
+
+
+class ByLength:
+    """8 rollouts of questions with short prompts, 128 of the others."""
+
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
+        short = len("What is 1 + 1?\n")
+        return [replace(ask, num_rollouts=8 if len(view.tasks[ask.index].prompt) <= short else 128) for ask in asks]
+
+    def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
+        return num_prompts, 128
+
+
+def one_of_each() -> Callable[[View, Sequence[Ask]], Sequence[Ask]]:
+    return lambda view, asks: [replace(ask, num_rollouts=1) for ask in asks] if view.step == 1 else asks
+
+
+def out_of_range() -> Callable[[View, int], list[int]]:
+    return lambda view, count: [view.num_train] * count if view.step == 1 else view.stream.draw(count)
+
+
+def endless() -> Callable[[View, Sequence[Ask]], Sequence[Ask]]:
+    """From the second step on there are always two rollouts more."""
+
+    def rollouts(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+        if view.step == 0 or asks:
+            return asks
+        group = view.groups[0]
+        return [Ask(index=group.index or 0, num_rollouts=2, joins=group.id)]
 
     return rollouts

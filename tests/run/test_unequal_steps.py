@@ -18,58 +18,10 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.select import max_variance
 from podsrl.update import group_weights
-from runs import lines_of
+from runs import flags, lines_of
 
-PARTS = """
-from dataclasses import replace
-
-class ByLength:
-    \"\"\"Few rollouts of questions with short prompts, many of the others.\"\"\"
-
-    def __init__(self, easy, hard):
-        self.easy, self.hard = easy, hard
-
-    def rollouts(self, view, asks):
-        def size(index):
-            return self.easy if len(view.tasks[index].prompt) <= len("What is 1 + 1?\\n") else self.hard
-        return [replace(ask, num_rollouts=size(ask.index)) for ask in asks]
-
-    def most(self, num_prompts, num_rollouts):
-        return num_prompts, max(self.easy, self.hard)
-
-
-def by_length(*, easy: int = 8, hard: int = 128):
-    return ByLength(easy, hard)
-
-
-def one_of_each():
-    return lambda view, asks: [replace(ask, num_rollouts=1) for ask in asks] if view.step == 1 else asks
-
-
-def out_of_range():
-    return lambda view, count: [view.num_train] * count if view.step == 1 else view.stream.draw(count)
-
-
-def endless():
-    def rollouts(view, asks):
-        again = [replace(ask, joins=None) for ask in asks]
-        return asks if view.step == 0 else again or [replace(a, num_rollouts=2) for a in last(view)]
-    return rollouts
-
-
-def last(view):
-    from podsrl.control import Ask
-    return [Ask(index=view.groups[0].index, num_rollouts=2, joins=view.groups[0].id)]
-"""
 QUICK = ("rollouts.max_new_tokens=12", "task.num_eval=4", "eval.num_samples=1", "model.matmul=mkl")
-UNEQUAL = (*QUICK, "rollouts.num_prompts=4", "rollouts.num_rollouts=8", "budget.rollouts=step_parts:by_length")
-
-
-@pytest.fixture(autouse=True)
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "step_parts.py").write_text(PARTS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "step_parts", raising=False)
+UNEQUAL = (*QUICK, "rollouts.num_prompts=4", "rollouts.num_rollouts=8", "budget.rollouts=small_budgets:ByLength")
 
 
 def step_of(*overrides: str) -> StepResult:
@@ -119,10 +71,10 @@ def test_keep_all_trains_every_group_whole() -> None:
 
 
 def test_a_run_of_unequal_groups_has_its_logs_and_its_page(pods: Any, tmp_path: Path) -> None:
-    flags = [f"--{option}" for option in UNEQUAL]
-    flags += ["--select.rule=max_variance", "--select.num_kept=0.25", "--record.num_groups=4"]
-    flags += ["--stop.steps=2", "--stop.seconds=0", "--record.groups_every_steps=1", "--out=run"]
-    code, _, err = pods("train", "mixed", *flags)
+    words = [f"--{option}" for option in UNEQUAL]
+    words += ["--select.rule=max_variance", "--select.num_kept=0.25", "--record.num_groups=4"]
+    words += ["--stop.steps=2", "--stop.seconds=0", "--record.groups_every_steps=1", "--out=run"]
+    code, _, err = pods("train", "mixed", *words)
     assert code == 0, err
     groups = lines_of(tmp_path / "run", "groups.jsonl")
     counts = {(len(g["rollouts"]), sum(r["kept"] for r in g["rollouts"])) for g in groups}
@@ -130,31 +82,30 @@ def test_a_run_of_unequal_groups_has_its_logs_and_its_page(pods: Any, tmp_path: 
     assert key_facts(read_run(tmp_path / "run"))["n → m"] == "8 → 25 %"
     page = write_report([tmp_path / "run"], tmp_path / "report.html").read_text()
     assert "32 of 128 kept" in page and "2 of 8 kept" in page
-    code, _, err = pods("train", "mixed", *flags[:-1], "--dry-run")
+    code, _, err = pods("train", "mixed", *words[:-1], "--dry-run")
     assert code == 0, err
-    code, _, err = pods("plan", "mixed", *flags[:-1])
-    assert code == 2 and err.startswith("error: budget.rollouts = 'step_parts:by_length': pods plan predicts only")
+    code, _, err = pods("plan", "mixed", *words[:-1])
+    assert code == 2 and err.startswith("error: budget.rollouts = 'small_budgets:ByLength': pods plan predicts only")
 
 
-FAILING = [
-    *("--rollouts.num_prompts=2", "--rollouts.num_rollouts=4", "--select.num_kept=2", "--stop.steps=9"),
-    *(f"--{option}" for option in QUICK),
-    *("--out=run", "--checkpoint.every_seconds=0", "--eval.every_seconds=0"),
-]
+FAILING = flags(
+    *("rollouts.num_rollouts=4", "select.num_kept=2", "rollouts.max_new_tokens=12", "eval.num_samples=1"),
+    *("stop.steps=9", "checkpoint.every_seconds=0"),
+)
 
 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("--budget.rollouts=step_parts:one_of_each", "asked for 1 rollout of group"),
-        ("--budget.questions=step_parts:out_of_range", "wanted 2 whole numbers 0 .. 7079"),
-        ("--budget.rollouts=step_parts:endless", "asked in 16 rounds of step 2 and has not had enough"),
+        ("--budget.rollouts=small_budgets:one_of_each", "asked for 1 rollout of group"),
+        ("--budget.questions=small_budgets:out_of_range", "wanted 2 whole numbers 0 .. 7079"),
+        ("--budget.rollouts=small_budgets:endless", "asked in 16 rounds of step 2 and has not had enough"),
     ],
 )
 def test_what_only_a_later_step_shows_is_one_line_and_a_checkpoint(
     pods: Any, tmp_path: Path, option: str, message: str
 ) -> None:
-    code, _, err = pods("train", "pods", *FAILING, option)
+    code, _, err = pods("train", "pods", *FAILING, option, "--out=run")
     slot, _, part = option.removeprefix("--").partition("=")
     [error] = [line for line in err.splitlines() if line.startswith("error: ")]
     assert code == 2 and error.startswith(f"error: {slot} = {part!r} ") and message in error

@@ -86,15 +86,6 @@ def test_an_unknown_scheduler_is_named_by_its_option(tokenizer: Any, name: str) 
         parts_of(tokenizer, f"rollouts.scheduler={name}")
 
 
-def test_questions_that_fit_are_all_kept(chat_tokenizer: Any, gsm8k: Path) -> None:
-    parts = parts_of(chat_tokenizer, UNTAGGED, "task.name=gsm8k", f"task.path={gsm8k}", "task.num_eval=0")
-    assert (len(parts.tasks.train), parts.num_dropped_train) == (5, 0)
-    assert (len(parts.tasks.eval), parts.num_dropped_eval) == (3, 0)
-    assert parts.longest_prompt == len("<user>") + 8 * len("abc?") + len("\n<assistant>")
-    assert parts.warnings == ()
-    parts.close()
-
-
 @pytest.mark.parametrize(
     ("limit", "train", "held_out", "longest"),
     [(50, [0, 1, 2, 3, 4], [0, 1, 2], 50), (49, [0, 1, 2, 3, 4], [0, 1], 46), (42, [0, 1, 2, 3, 4], [0], 42)],
@@ -116,6 +107,7 @@ def test_what_is_left_out_is_counted_and_shown(chat_tokenizer: Any, tmp_path: Pa
     flags = ("task.name=gsm8k", f"task.path={tmp_path}", "task.num_eval=0", "rollouts.max_prompt_tokens=48")
     parts = parts_of(chat_tokenizer, UNTAGGED, *flags)
     assert parts.longest_prompt == 30 + len("<user>\n<assistant>") == 48
+    assert (len(parts.tasks.train), len(parts.tasks.eval)) == (4, 2)
     assert (parts.num_dropped_train, parts.num_dropped_eval) == (2, 1)
     assert parts.warnings == (
         "2 of 6 training questions have prompts of more than 48 tokens and are left out",

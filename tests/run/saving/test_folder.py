@@ -70,16 +70,6 @@ def test_logs_are_one_object_a_line_and_are_cut_back_to_their_sizes_at_a_checkpo
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()] == [1, 2]
 
 
-def test_a_line_that_a_killed_process_left_half_written_goes_with_the_rewind(tmp_path: Path) -> None:
-    folder = new_folder(tmp_path)
-    folder.append("metrics.jsonl", {"step": 1})
-    sizes = folder.log_sizes()
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 2, "rew')
-    folder.rewind_logs(sizes)
-    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'
-
-
 def test_rewinding_without_sizes_empties_the_logs_and_never_makes_one_longer(tmp_path: Path) -> None:
     folder = new_folder(tmp_path)
     folder.append("metrics.jsonl", {"step": 1})

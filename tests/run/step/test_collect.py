@@ -60,14 +60,6 @@ def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None
     trainer.parts.close()
 
 
-def test_rewards_without_workers_are_not_decoded_one_by_one() -> None:
-    trainer = small_trainer()
-    assert not trainer.scorer.has_workers
-    wanted = [(new_group(name, task), 3) for name, task in zip("ab", trainer.tasks.train, strict=False)]
-    groups = trainer.collector.answer(wanted, trainer.sampling)
-    assert [len(group.rollouts) for group in groups] == [3, 3] and [group.id for group in groups] == ["a", "b"]
-
-
 def test_groups_that_are_judged_as_they_end_are_those_that_are_judged_together() -> None:
     trainer = small_trainer()
     wanted = [(new_group(name, task), 2) for name, task in zip("abc", trainer.tasks.train, strict=False)]
