@@ -34,7 +34,7 @@ NAMING = [
     if page.name != "CHANGELOG.md"
 ]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-ENDINGS = "py|md|toml|json|jsonl|html|cpp|css|js|j2|txt|npz|png|safetensors"
+ENDINGS = "py|md|toml|json|jsonl|html|cpp|css|js|j2|txt|npz|png|svg|safetensors"
 USERS_OWN = re.compile(r"^(?:my[-_.]|(?:mine|answers|hacks|questions|heldout|map)\.|runs/|~|\.{0,2}/|[A-Z]+/)")
 """Names that stand for a file of the reader, such as `my_rules.py`."""
 WRITTEN = {
