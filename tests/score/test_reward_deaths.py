@@ -81,6 +81,19 @@ def wait_until_all_are_gone(file: Path) -> None:
     wait_for(lambda: not any(map(is_alive, found)))
 
 
+@pytest.mark.parametrize(
+    ("do", "seconds", "reason"),
+    [("hang", 1.0, "took longer than 1 s and was stopped"), ("crash", 100.0, "died (killed by SIGSEGV)")],
+)
+def test_what_ends_a_worker_leaves_nothing_though_a_child_holds_its_socket(
+    family: Path, do: str, seconds: float, reason: str
+) -> None:
+    with WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=seconds) as workers:
+        values = workers.judge("family_rewards:family", rows([f"{family}|{do}"]))
+        assert values.faults[0].reason.endswith(reason)
+        wait_until_all_are_gone(family)
+
+
 @pytest.mark.parametrize("do", ["return", "hang", "stop"])
 def test_closing_leaves_nothing(family: Path, do: str) -> None:
     workers = WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=100)
