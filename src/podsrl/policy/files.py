@@ -10,6 +10,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from podsrl.errors import CheckpointError
+from podsrl.lib.model_files import shapes_in
 
 Write = Callable[[Tensor, Tensor], None]
 """(tensor of the live model, value from the file) -> None."""
@@ -35,15 +36,6 @@ def check_shapes(where: Path, found: Mapping[str, tuple[int, ...]], own: Mapping
     for name, shape in found.items():
         if shape != tuple(own[name].shape):
             raise CheckpointError(f"{where}: weight {name!r} has shape {shape}, the model's {tuple(own[name].shape)}")
-
-
-def shapes_in(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of each tensor in some *.safetensors files; the tensors are not read."""
-    found: dict[str, tuple[int, ...]] = {}
-    for file in files:
-        with safe_open(file, framework="pt") as tensors:
-            found |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
-    return found
 
 
 def copy_into(own: Tensor, value: Tensor) -> None:

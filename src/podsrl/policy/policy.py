@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import CheckpointError, UsageError
+from podsrl.lib.model_files import shapes_in
 from podsrl.policy.dropout import Setting, as_configured
-from podsrl.policy.files import Write, check_shapes, copy_into, read_weights, shapes_in
+from podsrl.policy.files import Write, check_shapes, copy_into, read_weights
 from podsrl.policy.source import quiet_bars
 from podsrl.policy.weights import load_model
 
