@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from safetensors import safe_open
 
 from podsrl.errors import UsageError
 
@@ -79,6 +81,28 @@ def read_json(path: Path) -> Any:
         raise ValueError("brackets in brackets, too deep to read") from None
     except ValueError as error:
         raise ValueError(f"no JSON: {str(error).splitlines()[0]}") from None
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of a model's weights: those that its index names, else model.safetensors.
+
+    A damaged index raises what reading JSON and looking into it raises.
+    """
+    index = folder / "model.safetensors.index.json"
+    names = json.loads(index.read_text())["weight_map"].values() if index.exists() else ["model.safetensors"]
+    return [folder / name for name in sorted(set(names))]
+
+
+def shapes_in(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of each tensor in some *.safetensors files; the tensors are not read.
+
+    OSError, SafetensorError: a file cannot be read, or is damaged.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        with safe_open(file, framework="np") as tensors:
+            found |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    return found
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -6,7 +6,6 @@ this machine lacks (network, GPU) is listed as not checked.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -21,10 +20,10 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UnavailableError
 from podsrl.generate import Request, Sampling
 from podsrl.generate.engine.limits import plan_memory
+from podsrl.lib.model_files import shapes_in, weight_files
 from podsrl.plan.estimate import kv_bytes_per_token
 from podsrl.policy import model_folder, outline, prompt_ids
 from podsrl.policy.adapter_folder import base_of
-from podsrl.policy.files import shapes_in
 from podsrl.policy.source import unreadable
 from podsrl.run.before.advice import eval_note, split_note
 from podsrl.run.before.checks import check_processes, check_window
@@ -169,9 +168,7 @@ def _check_weight_files(config: RunConfig) -> None:
     if not folder.is_dir():
         return  # on the hub
     try:
-        index = folder / "model.safetensors.index.json"
-        names = set(json.loads(index.read_text())["weight_map"].values()) if index.exists() else None
-        shapes_in(sorted(folder / name for name in names) if names else sorted(folder.glob("*.safetensors")))
+        shapes_in(weight_files(folder))
     except (OSError, SafetensorError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise unreadable(config.model, "weights ", error) from None
 

@@ -9,8 +9,8 @@ import torch
 from safetensors import SafetensorError
 
 from podsrl.config.schema import ModelConfig
+from podsrl.lib.model_files import shapes_in
 from podsrl.policy.adapter_folder import base_of
-from podsrl.policy.files import shapes_in
 from podsrl.policy.source import find_device, model_folder
 
 SMALL_FOR_A_GPU = 200_000

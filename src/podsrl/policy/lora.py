@@ -22,8 +22,7 @@ from podsrl.config.schema import LoraConfig
 from podsrl.errors import UsageError, nearest
 from podsrl.lib.seeds import derive
 from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, quiet_peft
-from podsrl.policy.files import Write, copy_into, read_weights
-from podsrl.policy.policy import Full, Policy, Tokenizer, as_it_is, count_weights
+from podsrl.policy.policy import Full, Policy, Tokenizer, Write, as_it_is, copy_into, count_weights, read_weights
 from podsrl.policy.quantized import dequantised, is_4bit, quiet_import
 
 ADAPTER = "default"

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import CheckpointError, UsageError
+from podsrl.lib.model_files import shapes_in
 from podsrl.policy.dropout import Setting, as_configured
-from podsrl.policy.files import Write, check_shapes, copy_into, read_weights, shapes_in
 from podsrl.policy.source import quiet_bars
 from podsrl.policy.weights import load_model
 
 Full = Callable[[Tensor], Tensor]
+Write = Callable[[Tensor, Tensor], None]
+"""(tensor of the live model, value from the file) -> None."""
 
 
 class Tokenizer(Protocol):
@@ -36,6 +39,11 @@ class Tokenizer(Protocol):
 def as_it_is(tensor: Tensor) -> Tensor:
     """The `full` of parameters that are not sharded."""
     return tensor
+
+
+def copy_into(own: Tensor, value: Tensor) -> None:
+    """Copy a value into a tensor that is not sharded."""
+    own.copy_(value)
 
 
 class Policy:
@@ -125,3 +133,25 @@ def _as_loaded(folder: Path, model: nn.Module) -> dict[str, Tensor]:
         return whole_weights(load_model(ModelConfig.model_validate(options)))
     except UsageError as error:
         raise CheckpointError(str(error)) from None
+
+
+@torch.no_grad()
+def read_weights(files: Sequence[Path], own: Mapping[str, Tensor], write: Write) -> None:
+    """`write` every tensor of *.safetensors files, which together hold every name once, into the live one of its name.
+
+    CheckpointError: a name is missing or unknown, or a shape differs. Nothing has changed then.
+    """
+    check_shapes(files[0].parent if files else Path("the checkpoint"), shapes_in(files), own)
+    for file in files:
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  (no mapping)
+                write(own[name], tensors.get_tensor(name))
+
+
+def check_shapes(where: Path, found: Mapping[str, tuple[int, ...]], own: Mapping[str, Tensor]) -> None:
+    """CheckpointError: `found` (name -> shape) differs from the live model."""
+    for name in sorted(set(found) ^ set(own)):
+        raise CheckpointError(f"{where}: weight {name!r} is {'not in the model' if name in found else 'missing'}")
+    for name, shape in found.items():
+        if shape != tuple(own[name].shape):
+            raise CheckpointError(f"{where}: weight {name!r} has shape {shape}, the model's {tuple(own[name].shape)}")

@@ -13,9 +13,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
+from podsrl.lib.model_files import shapes_in
 from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of, check_patterns, naming_base, quiet_peft
 from podsrl.policy.device import choose_device
-from podsrl.policy.files import shapes_in
 from podsrl.policy.quantized import check_4bit, keep_layout, quantisation
 from podsrl.policy.source import check_local, code_options, model_folder, quiet_bars, quiet_log, reading
 

@@ -15,15 +15,16 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
-from podsrl.lib.model_files import check_files
+from podsrl.lib.model_files import check_files, shapes_in, weight_files
 
 DENSE = ("llama", "mistral", "qwen2", "qwen3")
 """Families whose files hold exactly the matrices that the model multiplies with, under the model's own names."""
 _WIDTHS = ("intermediate_size", "ffn_dim", "decoder_ffn_dim", "ffn_hidden_size", "n_inner", "dff")
 """What families call the width of their feed-forward part; without any it is four times the hidden size."""
-_MAX_HEADER_BYTES = 100 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,35 +80,19 @@ def read_shape(config: ModelConfig) -> ModelShape:
         check_files(folder, config.path)
     try:
         tree = json.loads((folder / "config.json").read_text())
-        headers = _headers(folder, is_tied=bool(tree.get("tie_word_embeddings")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # as damaged headers make them
+        shapes = shapes_in(weight_files(folder)) if tree.get("model_type") in DENSE else {}
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError):  # as damaged files make them
         return _built(config)
-    if tree.get("model_type") not in DENSE or not headers:
+    if not shapes:
         return _built(config)
+    if tree.get("tie_word_embeddings"):  # some files hold it although it is the embedding
+        shapes.pop("lm_head.weight", None)
     linears = {
         name.removesuffix(".weight"): (shape[0], shape[1])
-        for name, shape in headers.items()
+        for name, shape in shapes.items()
         if len(shape) == 2 and not name.startswith(("lm_head", "model.embed_tokens"))
     }
-    return _shape(tree.get, headers, linears)
-
-
-def _headers(folder: Path, *, is_tied: bool) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every weight in the folder's files; the weights themselves are not read."""
-    index = folder / "model.safetensors.index.json"
-    names = set(json.loads(index.read_text())["weight_map"].values()) if index.exists() else {"model.safetensors"}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name in sorted(names):
-        file = folder / name
-        with file.open("rb") as stream:
-            size = int.from_bytes(stream.read(8), "little")
-            if size > _MAX_HEADER_BYTES:
-                raise ValueError(f"{file}: no safetensors header")
-            header = json.loads(stream.read(size))
-        shapes |= {key: tuple(entry["shape"]) for key, entry in header.items() if key != "__metadata__"}
-    if is_tied:  # some files hold it although it is the embedding
-        shapes.pop("lm_head.weight", None)
-    return shapes
+    return _shape(tree.get, shapes, linears)
 
 
 def _built(config: ModelConfig) -> ModelShape:
