@@ -64,7 +64,7 @@ def restore_matmul(own: Choice | None, stored: Any) -> tuple[Choice | None, list
     if before is not None and before.machine == own.machine:
         use(before.rule)
         return before, []
-    changes = changed_keys(before.machine, own.machine) if before else ["no choice was made"]
+    changes = changed_keys(before.machine, own.machine) if before else ["no choice is stored"]
     return own, [
         f"the library of float32 products was chosen anew ({', '.join(changes)}): from here on numbers may differ in "
         "their last bits from those of a run that was not stopped"
