@@ -51,6 +51,12 @@ def test_without_a_padding_token_the_end_token_pads(folder: Path) -> None:
     assert load_tokenizer(ModelConfig(path=str(folder))).pad_token_id == 1
 
 
+def test_a_tokenizer_without_an_end_token_is_refused(folder: Path) -> None:
+    edit(folder / "tokenizer_config.json", lambda content: content.update(eos_token=None))
+    with pytest.raises(UsageError, match="names no eos_token"):
+        load_tokenizer(ModelConfig(path=str(folder)))
+
+
 # --- folders that are none ---
 
 

@@ -213,14 +213,14 @@ def test_ahead_round_0_is_a_step_old_further_rounds_are_new_and_a_resumed_run_go
         resumed.load(saved(whole, tmp_path))
 
 
-@pytest.mark.parametrize("place", [(2, 1), (2, "learns")])
+@pytest.mark.parametrize(("place", "every"), [((2, 1), 9), ((2, "learns"), 2)])
 @pytest.mark.parametrize("more", [(), AHEAD], ids=["sync", "ahead"])
 def test_a_part_that_fails_in_a_later_round_or_while_it_learns_leaves_a_checkpoint_of_all_steps_before(
-    more: tuple[str, ...], place: tuple[int, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: tuple[str, ...], place: tuple[int, Any], every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the update the loop saves a checkpoint; after it the last one of the schedule is there."""
     tree = {**DEFAULTS, "budget": {"rollouts": "small_parts:Failing"}}
-    whole, failed, resumed = (trainer_at(tree, *more, "checkpoint.every_steps=2") for _ in range(3))
+    whole, failed, resumed = (trainer_at(tree, *more, f"checkpoint.every_steps={every}") for _ in range(3))
     wanted = [outcome(whole, training_step(whole)) for _ in range(4)]
     folder = RunFolder(tmp_path / "run")
     folder.create("")
