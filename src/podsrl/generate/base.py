@@ -43,7 +43,7 @@ class Sampling:
     """A completion ends with, and includes, the first of these."""
     stop_strings: tuple[str, ...] = ()
     """A completion ends with, and includes, the token that completes one of these in its text, wherever in the token
-    that happens; the prompt's text does not count. The engine needs a tokenizer for them (stop.py)."""
+    that happens; the prompt's text does not count. The engine needs a tokenizer for them."""
 
     def __post_init__(self) -> None:
         is_positive = math.isfinite(self.temperature) and self.temperature >= MIN_TEMPERATURE

@@ -69,30 +69,23 @@ def plan_memory(
     Raises:
         UsageError: a request that can never fit, with the numbers.
     """
-    row_tokens = max((_row_tokens(request) for request in requests), default=1)
+    row_tokens = max((_total(request) - 1 for request in requests), default=1)
     wanted = max(1, sum(request.num_rollouts for request in requests))
     slots = wanted if num_slots is None else num_slots
     if kv_cache_bytes is not None:
         fit = kv_cache_bytes // (row_tokens * bytes_per_token)
         if fit < 1:
-            raise _too_long(max(requests, key=_row_tokens), bytes_per_token, kv_cache_bytes)
+            longest = max(requests, key=_total)
+            raise UsageError(
+                f"kv_cache_bytes = {kv_cache_bytes:,}: request {longest.id!r} alone needs "
+                f"{row_tokens * bytes_per_token:,} ({len(longest.prompt_ids)} prompt tokens + max_new_tokens = "
+                f"{longest.sampling.max_new_tokens}, at {bytes_per_token:,} bytes per token): give at least that, or "
+                "shorten one of them"
+            )
         room = max(1, fit - 1)
         slots = room if num_slots is None else min(num_slots, room)
     return MemoryPlan(
         num_slots=slots, row_tokens=row_tokens, bytes_per_token=bytes_per_token, kv_cache_bytes=kv_cache_bytes
-    )
-
-
-def _row_tokens(request: Request) -> int:
-    return len(request.prompt_ids) + request.sampling.max_new_tokens - 1
-
-
-def _too_long(request: Request, bytes_per_token: int, kv_cache_bytes: int) -> UsageError:
-    needed = _row_tokens(request) * bytes_per_token
-    return UsageError(
-        f"kv_cache_bytes = {kv_cache_bytes:,}: request {request.id!r} alone needs {needed:,} "
-        f"({len(request.prompt_ids)} prompt tokens + max_new_tokens = {request.sampling.max_new_tokens}, at "
-        f"{bytes_per_token:,} bytes per token): give at least that, or shorten one of them"
     )
 
 

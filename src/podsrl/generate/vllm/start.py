@@ -30,25 +30,20 @@ def check_installed() -> None:
         raise UnavailableError(f"rollouts.generator = 'vllm' needs the package vllm: {INSTALL}")
 
 
-def check_alone() -> None:
-    """UsageError: this process has a torch.distributed group already, of which vLLM would make another."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        raise UsageError(
-            "rollouts.generator = 'vllm' in this process makes a torch.distributed group of its own, and there is one "
-            "already: close the other vLLM, or set options.vllm.in_process = false"
-        )
-
-
 def new_llm(options: dict[str, Any], watch: Watch | None = None) -> Any:
     """A `vllm.LLM`, with its engine and worker in this process, or in processes of its own, which `watch` starts.
 
     Raises:
         UnavailableError: vLLM is missing or cannot be imported.
-        UsageError: vLLM does not take the options, or did not start.
+        UsageError: this process has a torch.distributed group already; vLLM does not take the options, or did not
+            start.
     """
     check_installed()
-    if watch is None:
-        check_alone()
+    if watch is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        raise UsageError(
+            "rollouts.generator = 'vllm' in this process makes a torch.distributed group of its own, and there is one "
+            "already: close the other vLLM, or set options.vllm.in_process = false"
+        )
     with untouched():
         for name in OF_THE_RUN:
             os.environ.pop(name, None)
