@@ -32,6 +32,10 @@ def test_a_training_recipe_is_refused_in_one_sentence(pods: Pods) -> None:
     assert "training run" in errors and "pods train" in errors and "{" not in errors and len(errors) < 160
 
 
+def test_a_run_has_a_process_at_least(pods: Pods) -> None:
+    assert "--processes 0: wanted at least 1" in refusal(pods, "demo", "--processes", "0")
+
+
 def test_a_comparison_is_refused_by_train_in_one_sentence(pods: Pods) -> None:
     code, _, errors = pods("train", "demo")
     assert code == 2 and "use pods compare" in errors and errors.count(";") == 0 and len(errors) < 120
