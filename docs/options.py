@@ -41,8 +41,13 @@ What others call each option. How theirs differs, or why there is none here, say
 error that ends a command with such a name: `pods config per_device_train_batch_size`. A `*` stands for all other names
 of that form. Options with the same name on both sides are left out.
 """
-_LARGEST = re.compile(r", at most (?:[\d,]{7,}|1e\+\d+)|(?<=at least 0), below 2\^\d+")
-"""Bounds that no one comes near."""
+_SHORTER = (
+    (r", at most (?:[\d,]{7,}|1e\+\d+)|(?<=at least 0), below 2\^\d+", ""),  # bounds that no one comes near
+    (r"^a (?:whole )?number, at least (\S+), at most (\S+)$", r"\1 to \2"),
+    (r"^a (?:whole )?number, at least (\S+)$", r"\1 or more"),
+    (r"^a (?:whole )?number, above 0$", "more than 0"),
+)
+"""What an option takes, beside its default."""
 _TITLES = {"train": "Training", "compare": "Comparisons"}
 
 
@@ -73,9 +78,11 @@ def _row(option: OptionEntry) -> str:
     default = f" = `{option.default}`"
     if option.default.startswith(("not set", "none:")):
         default = f" ({option.default})"
-    takes = "" if option.takes in ("text", "true or false") else f" Takes {_LARGEST.sub('', option.takes)}."
+    takes = "" if option.takes in ("text", "true or false") else option.takes
+    for pattern, shorter in _SHORTER:
+        takes = re.sub(pattern, shorter, takes)
     names = f" Known: {', '.join(f'`{name}`' for name in option.known_names)}." if option.table else ""
-    return f"- **`{option.key}`**{default}: {option.meaning}{takes}{names}"
+    return f"- **`{option.key}`**{default}: {option.meaning}{takes and f' Takes {takes}.'}{names}"
 
 
 def _elsewhere() -> str:
