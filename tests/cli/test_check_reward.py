@@ -276,7 +276,7 @@ def test_bad_usage_is_one_line_and_ends_with_2(pods: Run, arguments: list[str], 
             {"question": "x", "completion": "x", "answer": 1, "label": "yes"},
             "column 'label' is \"yes\"; wanted true or",
         ),
-        ({"rollouts": [{}], "task": {}}, "not a line of a run's groups.jsonl (KeyError('step'))"),
+        ({"rollouts": [{}], "task": {}}, "not a line of a run's groups.jsonl (ValueError('step is missing'))"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(folder: Path, row: dict[str, Any], message: str) -> None:

@@ -15,7 +15,7 @@ from podsrl.plan.probe import probing_config, still_trainer
 def test_a_budget_of_ones_own_is_refused_before_the_model_loads() -> None:
     config = load_config("pods", ["budget.rollouts=my:own", "model.path=/nowhere"])
     with (
-        pytest.raises(UsageError, match=r"^budget.rollouts = 'my:own': .* budget.rollouts = 'equal'"),
+        pytest.raises(UsageError, match=r"^budget.rollouts = 'my:own': .* --budget.rollouts=equal"),
         still_trainer(config),
     ):
         pass

@@ -138,7 +138,8 @@ def parse_group(line: Mapping[str, Any]) -> RecordedGroup:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(map(str, problem["loc"][:3]))
-        raise ValueError(f"{key} = {short(problem['input'])}: {problem['msg']}") from None
+        got = "is missing" if problem["type"] == "missing" else f"= {short(problem['input'])}: {problem['msg']}"
+        raise ValueError(f"{key} {got}") from None
 
 
 def _finite(value: float) -> float | None:
