@@ -207,5 +207,5 @@ def test_half_a_surrogate_pair_is_read() -> None:
 def test_a_line_that_misses_a_field_is_no_group() -> None:
     line = line_of([1.0])
     del line["rollouts"][0]["advantage"]
-    with pytest.raises(ValueError, match=r"^rollouts\.0\.advantage = .*required"):
+    with pytest.raises(ValueError, match=r"^rollouts\.0\.advantage is missing"):
         parse_group(line)
