@@ -62,7 +62,7 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
             ["train", "pods", "--budget.rollouts=harder", "--options={harder = {most = 9000000}}"],
             ["budget.rollouts = 'harder'", "9000000 rollouts", "memory holds all"],
         ),
-        (["plan", "pods", "--budget.rollouts=harder"], ["budget.rollouts = 'harder'", "budget.rollouts = 'equal'"]),
+        (["plan", "pods", "--budget.rollouts=harder"], ["budget.rollouts = 'harder'", "--budget.rollouts=equal"]),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(
