@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from podsrl.compare.costs import COSTS, cost_curve, signal
+from podsrl.cli.compare_result import shown
+from podsrl.compare.costs import COSTS, NO_PRICES, at_price, cost_curve, signal
 from podsrl.compare.measure import measure
 from podsrl.compare.runs import Member, plan
 from podsrl.config.files import read_tree
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig
+from podsrl.errors import UsageError
 from podsrl.report.figures.costs import cost_figure, needed_figure
 from podsrl.report.html import write_report
 from podsrl.report.read import read_comparison
@@ -53,6 +57,19 @@ def test_all_that_was_generated_before_an_evaluation_counts(
 ) -> None:
     found = cost_curve(STEPS, EVALUATIONS, cost)
     assert found is not None and found[0].tolist() == costs and found[1].tolist() == accuracies
+
+
+def test_a_price_weighs_generated_tokens_and_epochs_weigh_trained_ones() -> None:
+    """Trained 60, 10, 0, 30 and generated 100, 50, 0, 30 tokens per step."""
+    steps = [{**line, "tokens/trained": trained} for line, trained in zip(STEPS, (60, 10, 0, 30), strict=True)]
+    for weights, costs in (
+        (at_price(0.5), [0, 110, 145, 190]),  # 60 + 50, + 10 + 25, + 30 + 15
+        (at_price(2.0), [0, 260, 370, 460]),
+        (at_price(0.5, num_epochs=3), [0, 230, 285, 390]),
+    ):
+        found = cost_curve(steps, EVALUATIONS, weights)
+        assert found is not None and found[0].tolist() == costs and found[1].tolist() == [0.1, 0.2, 0.5, 0.8]
+    assert cost_curve(STEPS, EVALUATIONS, at_price(0.5)) is None  # older, without trained tokens
 
 
 @pytest.mark.parametrize("value", [None, "x", True, float("nan")])
@@ -93,22 +110,24 @@ def test_early_are_the_steps_of_the_first_5000_rollouts_of_each_run() -> None:
     assert found["all_wrong_early"] == 12 / 40 and found["all_wrong"] == 30 / 60
 
 
-def compared(folder: Path, num_seeds: int = 2) -> tuple[CompareConfig, list[Member]]:
+def compared(folder: Path, num_seeds: int = 2, *options: str) -> tuple[CompareConfig, list[Member]]:
     """Finished runs: twice the rollouts of the baseline per step, half the steps to 80 %."""
     seconds = ("base.stop.seconds=40", "base.eval.every_seconds=5")
-    changes = (f"num_seeds={num_seeds}", "baseline=grpo_ga", "fraction=1", *seconds)
+    changes = (f"num_seeds={num_seeds}", "baseline=grpo_ga", "fraction=1", *seconds, *options)
     config = build(CompareConfig, apply_overrides(read_tree("demo"), changes), "demo")
     members = plan(config, folder)
     stages = {f"seconds/{name}": 0.1 for name in ("generate", "score", "select", "update", "sync", "record")}
     groups = {"groups/all": 4, "groups/zero_signal": 1, "groups/mixed": 3, "groups/all_wrong": 1, "groups/left_out": 0}
     accuracies = {"grpo_ga": [0.1, 0.4, 0.8, 0.8], "pods": [0.1, 0.8, 0.8, 0.9], "grpo": [0.1, 0.2, 0.3, 0.4]}
     rollouts = {"grpo_ga": 10, "pods": 5, "grpo": 40}
+    trained = {"grpo_ga": 7, "pods": 2, "grpo": 7}
     for member in members:
         member.path.mkdir(parents=True)
         lines: list[Json] = []
         for number, accuracy in enumerate(accuracies[member.arm]):
             if number:
                 counts = step(number, (rollouts[member.arm], 0, 0), 7, **stages, **groups)
+                counts["tokens/trained"] = trained[member.arm]
                 lines.append(counts | {"seconds/total": 0.7, "seconds/train_elapsed": 2.0 * number})
             lines.append(evaluation(number, accuracy))
         (member.path / "finished.json").write_text('{"hardware": "an abacus"}')
@@ -142,9 +161,66 @@ def test_an_older_log_leaves_its_cost_out_for_all(tmp_path: Path) -> None:
     assert [*measure(config, members, tmp_path)["costs"]] == ["tokens", "seconds", "steps"]
 
 
+def test_a_comparison_states_the_cost_to_the_target_at_each_price(tmp_path: Path) -> None:
+    """All generate 7 tokens per step and train on 7, PODS on 2; the baseline needs two steps, PODS one."""
+    config, members = compared(tmp_path, 2, "prices=[0.1, 1]")
+    result = measure(config, members, tmp_path)
+    dear, cheap = result["prices"]["1"], result["prices"]["0.1"]
+    assert [*result["prices"]] == ["0.1", "1"]
+    assert [dear[arm]["to_target"] for arm in ("grpo_ga", "pods", "grpo")] == [28, 9, None]
+    assert [dear[arm]["total"] for arm in ("grpo_ga", "pods", "grpo")] == [42, 27, 42]
+    assert cheap["grpo_ga"]["to_target"] == pytest.approx(15.4) and cheap["pods"]["to_target"] == pytest.approx(2.7)
+    assert dear["pods"]["saving"]["point"] == pytest.approx(28 / 9)
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(shown(result))
+    rows = [line.split() for line in console.export_text().splitlines()]
+    assert ["│", "pods", "│", "2", "(0.50×)", "│", "2.7", "(0.18×)", "│", "9", "(0.32×)", "│"] in rows
+
+
+def test_an_arm_pays_for_a_trained_token_once_per_epoch(tmp_path: Path) -> None:
+    result = measure(*compared(tmp_path, 1, "prices=[1]", "arms.pods.optim.num_epochs=2"), tmp_path)
+    assert [result["prices"]["1"][arm]["to_target"] for arm in ("grpo_ga", "pods")] == [28, 11]
+
+
+def test_without_trained_tokens_in_a_log_there_is_no_price_and_it_is_said(tmp_path: Path) -> None:
+    config, members = compared(tmp_path, 1)
+    log = members[1].path / "metrics.jsonl"
+    log.write_text(log.read_text().replace('"tokens/trained"', '"tokens/kept"'))
+    result = measure(config, members, tmp_path)
+    assert result["prices"] == {} and result["costs"].keys() == COSTS.keys()
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(shown(result))
+    assert NO_PRICES in console.export_text()
+    del result["prices"]  # as of an older version
+    (tmp_path / "compare.json").write_text(json.dumps(result))
+    assert read_comparison(tmp_path).prices == {}
+
+
+@pytest.mark.parametrize(
+    ("prices", "wanted"),
+    [
+        ("[0.3, 0]", "prices.1 = 0: wanted more than 0"),
+        ("[-1]", "prices.0 = -1"),
+        ("[nan]", "prices.0 = nan"),
+        ("['cheap']", "prices.0 = 'cheap'"),
+        ("cheap", "prices = 'cheap': wanted a list"),
+        ("[]", "prices = []"),
+        ("[1, 0.3, 1.0]", "prices = [1.0, 0.3, 1.0]: wanted each price once"),
+        ("[1, 1.00000001]", "wanted each price once"),
+    ],
+)
+def test_a_wrong_price_is_named_in_one_line(prices: str, wanted: str) -> None:
+    with pytest.raises(UsageError) as error:
+        build(CompareConfig, apply_overrides(read_tree("demo"), (f"prices={prices}",)), "demo")
+    assert wanted in str(error.value) and "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("num_seeds", [1, 2])
 def test_the_page_shows_what_was_spent(tmp_path: Path, num_seeds: int) -> None:
+    """The runs of one seed are older: they hold no trained tokens."""
     config, members = compared(tmp_path, num_seeds)
+    for log in (member.path / "metrics.jsonl" for member in members if num_seeds == 1):
+        log.write_text(log.read_text().replace('"tokens/trained"', '"tokens/kept"'))
     measure(config, members, tmp_path)
     comparison = read_comparison(tmp_path)
     panels = needed_figure(comparison).axes
@@ -155,3 +231,4 @@ def test_the_page_shows_what_was_spent(tmp_path: Path, num_seeds: int) -> None:
     np.testing.assert_allclose(lines[0].get_xdata(), [10, 20, 30])
     page = write_report([tmp_path], tmp_path / "report.html").read_text()
     assert "What an accuracy costs" in page and "Held-out accuracy against tokens generated" in page
+    assert (NO_PRICES in page, "g = 2.3" in page, "0.32×" in page) == (num_seeds == 1, num_seeds == 2, num_seeds == 2)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from plan_records import from_pass_rate, generation, measurements, updates
+from plan_records import from_pass_rate, generation, measurements, update, updates
 
+from podsrl.cli.plan import _price
 from podsrl.config.load import load_config
 from podsrl.plan.cost import CostModel
 from podsrl.plan.measured import Measurements
+from podsrl.plan.price import machine_price
 from podsrl.plan.probe import Verification
 from podsrl.plan.result import doubts, to_json
 from podsrl.plan.rewards import Seen
@@ -51,10 +53,11 @@ def test_measurements_that_a_fit_runs_through_tell_nothing_of_their_error() -> N
 
 
 def test_the_spread_and_the_doubts_are_in_the_json() -> None:
-    plan = make_plan(scattered(0.5))
+    plan = replace(make_plan(scattered(0.5)), price=machine_price(priced(500, 2000)))
     checks = [check_of(1.0, 1.0), check_of(1.0, 2.0)]
     result = json.loads(json.dumps(to_json(plan, checks, "a machine")))
     assert result["spread"] > 0.3 and len(result["doubts"]) == 2
+    assert result["price"]["point"] == pytest.approx(0.2) and result["price"]["spread"] == pytest.approx([0.1075, 0.57])
     gain = (plan.best.share / plan.own.share) ** 1.5
     assert result["measured_relative_progress"] == pytest.approx(2 * gain)  # the own choice took twice as long
 
@@ -84,3 +87,39 @@ def check_of(predicted: float, measured: float) -> Verification:
 def test_each_doubt_is_named_with_its_number(spread: float | None, ratio: float | None, wanted: list[str]) -> None:
     found = doubts(spread, [] if ratio is None else [check_of(ratio, 1.0)])
     assert len(found) == len(wanted) and all(text in doubt for text, doubt in zip(wanted, found, strict=True))
+
+
+def priced(*trained_tokens: int, epochs: int = 1) -> Measurements:
+    """Two steps at n = 64: 1,000 tokens in 2 and 3 ms; updates of 10 ms, and steps of other sizes that do not count."""
+    steps = [generation(n, generated=1000, generate_seconds=s) for n, s in ((64, 0.002), (64, 0.003), (16, 9.0))]
+    own = [replace(update(16, 1024, 9, tokens), update_seconds=0.01) for tokens in trained_tokens]
+    others = [update(4, 1024, 9, 100), replace(update(16, 1024, 9, 1), num_rollouts=128), update(16, 4096, 9, 100)]
+    config = load_config("pods", ["optim.micro_batch_tokens=1024", f"optim.num_epochs={epochs}"])
+    return replace(measurements(*steps), config=config, updates=(*own, *others))
+
+
+def test_the_price_is_a_generated_tokens_time_over_a_trained_ones() -> None:
+    """2 and 3 µs per generated token; 10 ms over 500, 2,000 and no tokens are 20 and 5 µs per trained one."""
+    price = machine_price(priced(500, 2000, 0))
+    assert price is not None and price.spread is not None
+    assert price.generated_token_seconds == pytest.approx(2.5e-6)
+    assert price.trained_token_seconds == pytest.approx(12.5e-6)
+    assert price.point == pytest.approx(0.2)
+    # The four ratios are 0.1, 0.15, 0.4, 0.6; the 5 % point is 0.15 of the way from the first to the second.
+    assert price.spread == pytest.approx((0.1075, 0.57))
+    twice = machine_price(priced(500, 2000, epochs=2))
+    assert twice is not None and twice.point == pytest.approx(0.4)
+
+
+def test_a_price_of_one_step_has_no_spread_and_without_trained_tokens_there_is_none() -> None:
+    once, none = machine_price(priced(500)), machine_price(priced(0))
+    assert once is not None and once.point == pytest.approx(0.125) and once.spread is None
+    assert none is None and "not known" in _price(none)
+
+
+def test_the_price_in_words_names_the_option_that_takes_it() -> None:
+    price = machine_price(priced(500, 2000))
+    assert price is not None and _price(asdict(price)) == (
+        "price: a generated token takes 0.2 times as long as a trained one (0.11 to 0.57 by step; 2.5 µs over "
+        "12.5 µs); its column in a comparison: pods compare CONFIG --prices=[0.2]"
+    )

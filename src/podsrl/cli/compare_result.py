@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def shown(result: Json, advice: str = "") -> Group:
-    """Two tables of what `compare.json` holds, the quickest arm's gain over each other one, and the hardware.
+    """Three tables of what `compare.json` holds, the quickest arm's gain over each other one, and the hardware.
 
     Where there is no gain to tell, the last sentence says so, followed by the advice.
     """
@@ -45,7 +45,8 @@ def shown(result: Json, advice: str = "") -> Group:
             *reasons,
             f"Measured on {result['hardware']}.",
         ]
-    return Group(_speedups(result, title), _times(result), Text("\n".join(lines)))
+    prices = [] if result["not_learned"] else [_prices(result)]
+    return Group(_speedups(result, title), _times(result), *prices, Text("\n".join(lines)))
 
 
 def _speedups(result: Json, title: str) -> Table:
@@ -77,4 +78,33 @@ def _times(result: Json) -> Table:
     for arm in result["arms"]:
         times = (found[arm] for found in result["seconds_to"].values())
         table.add_row(arm, *("not reached" if time is None else f"{time:.1f} s" for time in times))
+    return table
+
+
+def _prices(result: Json) -> Table | Text:
+    """Seconds here and the cost at each price to the target; below each its ratio to the baseline's."""
+    from podsrl.compare.costs import NO_PRICES
+    from podsrl.compare.interval import SpeedupInterval
+    from podsrl.report.numbers import compact
+
+    def text(spent: Json, arm: str) -> str:
+        if spent["to_target"] is None:
+            return "not reached"
+        needed = SpeedupInterval.from_json(spent["saving"]).inverse.point
+        over = "" if needed is None or arm == result["baseline"] else f" ({needed:.2f}×)"
+        return compact(spent["to_target"]) + over
+
+    if not result["prices"]:
+        return Text(NO_PRICES)
+    target = f"{result['fraction']:.0%} of {result['baseline']}'s best mean accuracy"
+    table = Table(
+        title=f"Cost to {target} where a generated token costs g trained ones",
+        caption=f"trained tokens + g × generated tokens; in brackets: over {result['baseline']}'s",
+    )
+    found = {"seconds here": result["costs"]["seconds"]} | {f"g = {g}": each for g, each in result["prices"].items()}
+    table.add_column("arm")
+    for column in found:
+        table.add_column(column, justify="right")
+    for arm in result["arms"]:
+        table.add_row(arm, *(text(spent[arm], arm) for spent in found.values()))
     return table

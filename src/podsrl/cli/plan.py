@@ -209,6 +209,7 @@ def _reading(result: Json, is_all: bool) -> list[str]:
     ]
     if result["spread"] is not None:
         lines.append(f"repeats of a measurement differ from the fit by ±{result['spread']:.0%}")
+    lines.append(_price(result["price"]))
     if not is_all:
         return lines
     if best["update_bytes"] is not None:
@@ -218,6 +219,19 @@ def _reading(result: Json, is_all: bool) -> list[str]:
         largest = result["largest_micro_batch_tokens"]
         lines.append(f"memory holds micro-batches of up to {largest:,} tokens with a tenth to spare")
     return lines
+
+
+def _price(price: Json | None) -> str:
+    """What a generated token costs in trained ones, which is what `pods compare` wants."""
+    if price is None:
+        return "price of a generated token: not known, since no measured step of the config's own n and m trained"
+    ends, point = price["spread"], f"{price['point']:.2g}"
+    spread = f"{ends[0]:.2g} to {ends[1]:.2g} by step" if ends else "measured on one step: its spread is not known"
+    micros = [1e6 * price[f"{name}_token_seconds"] for name in ("generated", "trained")]
+    return (
+        f"price: a generated token takes {point} times as long as a trained one ({spread}; {micros[0]:.3g} µs over "
+        f"{micros[1]:.3g} µs); its column in a comparison: pods compare CONFIG --prices=[{point}]"
+    )
 
 
 def _checked(name: str, check: Json) -> str:

@@ -1,4 +1,5 @@
-"""What an accuracy has cost: rollouts, generated tokens, training seconds or steps, up to each evaluation of a run.
+"""What an accuracy has cost: rollouts, generated tokens, training seconds, steps, or tokens at a price, up to each
+evaluation of a run.
 
 Lines of a log are as in `metrics.jsonl` (docs/metrics.md). This module needs numpy only.
 """
@@ -22,23 +23,39 @@ COSTS = {
     "steps": "steps",
 }
 """Name -> what it counts. Rollouts are all: trained on, left out, and probes."""
-_OF_STEP = {"rollouts": ("rollouts/all", "rollouts/left_out", "rollouts/probes"), "tokens": ("tokens/generated",)}
-"""Cost -> the metrics of a step whose sum it is."""
+NO_PRICES = "There is no cost at a price: tokens/trained or tokens/generated is not in every log, or always 0."
+"""What a comparison says whose logs are older than these metrics."""
+Weights = Mapping[str, float]
+"""Metric of a step -> how often it counts; the cost of a step is their sum."""
+_ROLLOUTS = ("rollouts/all", "rollouts/left_out", "rollouts/probes")
+_OF_STEP: Mapping[str, Weights] = {"rollouts": dict.fromkeys(_ROLLOUTS, 1), "tokens": {"tokens/generated": 1}}
 EARLY_ROLLOUTS = 5000
 """The beginning of a run, in which hopeless questions are most frequent."""
 _JUDGED = ("groups/all", "groups/left_out")
 _OF_EVALUATION = {"seconds": "seconds/train_elapsed", "steps": "step"}
 
 
+def at_price(price: float, num_epochs: int = 1) -> Weights:
+    """The cost in trained tokens where a generated token costs `price` of them.
+
+    Trained are the tokens of completions that went through the update, once per epoch; prompts do not count.
+
+    Example:
+        >>> at_price(0.3, num_epochs=2)
+        {'tokens/trained': 2, 'tokens/generated': 0.3}
+    """
+    return {"tokens/trained": num_epochs, "tokens/generated": price}
+
+
 def cost_curve(
-    steps: Sequence[Line], evaluations: Sequence[Line], cost: str, metric: str = "accuracy"
+    steps: Sequence[Line], evaluations: Sequence[Line], cost: str | Weights, metric: str = "accuracy"
 ) -> tuple[Array, Array] | None:
     """One run's held-out accuracy against a cost.
 
     Args:
         steps: lines of steps, ascending.
         evaluations: lines of evaluations, ascending.
-        cost: a name of `COSTS`.
+        cost: a name of `COSTS`, or the metrics of a step that count, as of `at_price`.
         metric: which accuracy, `eval/METRIC`.
 
     Returns:
@@ -51,14 +68,15 @@ def cost_curve(
         >>> [values.tolist() for values in cost_curve(steps, evaluations, "tokens")]
         [[0.0, 42.0], [0.1, 0.4]]
     """
-    if cost in _OF_EVALUATION:
+    if isinstance(cost, str) and cost in _OF_EVALUATION:
         spent = [line.get(_OF_EVALUATION[cost]) for line in evaluations]
     else:
-        of_steps: list[list[Any]] = [[line.get(name) for name in _OF_STEP[cost]] for line in steps]
+        weights = _OF_STEP[cost] if isinstance(cost, str) else cost
+        of_steps: list[list[Any]] = [[line.get(name) for name in weights] for line in steps]
         if not all(_is_number(value) for values in of_steps for value in values):
             return None
         ends = [line["step"] for line in steps]
-        sums = np.concatenate([[0.0], np.cumsum([sum(values) for values in of_steps])])
+        sums = np.concatenate([[0.0], np.cumsum(np.array(of_steps, dtype=np.float64) @ [*weights.values()])])
         spent = [float(sums[np.searchsorted(ends, line["step"], side="right")]) for line in evaluations]
     accuracies = [line.get(f"eval/{metric}") for line in evaluations]
     if not all(_is_number(value) for value in (*spent, *accuracies)):
@@ -87,13 +105,13 @@ def signal(logs: Sequence[Sequence[Line]]) -> dict[str, float | None]:
         "all_wrong": _share(_total(logs, "groups/all_wrong"), judged),
         "all_wrong_early": _share(_total(early, "groups/all_wrong"), _total(early, *_JUDGED)),
         "mixed": _share(mixed, judged),
-        "mixed_per_100": _share(mixed and 100 * mixed, _total(logs, *_OF_STEP["rollouts"])),
+        "mixed_per_100": _share(mixed and 100 * mixed, _total(logs, *_ROLLOUTS)),
     }
 
 
 def _first(log: Sequence[Line], num_rollouts: int) -> Sequence[Line]:
     """The steps up to the one with which a run has generated so many rollouts; all, where the log does not say."""
-    spent = accumulate(_total([[line]], *_OF_STEP["rollouts"]) or 0.0 for line in log)
+    spent = accumulate(_total([[line]], *_ROLLOUTS) or 0.0 for line in log)
     return log[: next((place for place, count in enumerate(spent, start=1) if count >= num_rollouts), len(log))]
 
 

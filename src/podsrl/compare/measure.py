@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from podsrl.compare.bootstrap import bootstrap_speedups
-from podsrl.compare.costs import COSTS, cost_curve, signal
+from podsrl.compare.costs import COSTS, Weights, at_price, cost_curve, signal
 from podsrl.compare.curves import Curve, common_grid, mean_curve
 from podsrl.compare.interval import NONE, SpeedupInterval
 from podsrl.compare.learned import has_learned, not_learned_text, why_not
@@ -24,6 +24,7 @@ from podsrl.lib.stages import STAGES
 from podsrl.run.saving.state import read_object
 
 Json = dict[str, Any]
+Cost = str | Weights
 
 
 def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> Json:
@@ -60,7 +61,8 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
         "seconds_to": times_to_accuracies(curves),
         "stage_seconds": stages,
         "steps": {arm: [len(_steps(log)) for log in logs[arm]] for arm in config.arms},
-        "costs": _costs(logs, config, learned),
+        "costs": _spent(logs, {cost: dict.fromkeys(logs, cost) for cost in COSTS}, config, learned),
+        "prices": _spent(logs, _prices(config, members), config, learned),
         "signal": {arm: signal([_steps(log) for log in logs[arm]]) for arm in config.arms},
     }
     write_atomically(folder / "compare.json", json.dumps(result, indent=1))
@@ -112,11 +114,22 @@ def _speedups(
     return bootstrap_speedups(curves, base, fraction) if learned[base] else dict.fromkeys(curves, NONE)
 
 
-def _costs(logs: dict[str, list[list[Json]]], config: CompareConfig, learned: Mapping[str, bool]) -> Json:
+def _prices(config: CompareConfig, members: Sequence[Member]) -> dict[str, dict[str, Cost]]:
+    """Price as text -> arm -> what counts: an arm trains on a token as often as it has epochs."""
+    epochs = {member.arm: member.config.optim.num_epochs for member in members}
+    return {f"{price:g}": {arm: at_price(price, epochs[arm]) for arm in config.arms} for price in config.prices}
+
+
+def _spent(
+    logs: dict[str, list[list[Json]]],
+    costs: Mapping[str, Mapping[str, Cost]],
+    config: CompareConfig,
+    learned: Mapping[str, bool],
+) -> Json:
     """By cost that all logs know: each arm's total, its cost to the target, and the baseline's over it."""
     found: Json = {}
-    for cost in COSTS:
-        if (curves := _cost_curves(logs, cost, config.metric)) is None:
+    for cost, of_arms in costs.items():
+        if (curves := _cost_curves(logs, of_arms, config.metric)) is None:
             continue
         means = {arm: (grid := common_grid(runs), mean_curve(runs, grid)) for arm, runs in curves.items()}
         target = config.fraction * float(means[config.baseline][1].max()) if learned[config.baseline] else 0.0
@@ -132,12 +145,14 @@ def _costs(logs: dict[str, list[list[Json]]], config: CompareConfig, learned: Ma
     return found
 
 
-def _cost_curves(logs: dict[str, list[list[Json]]], cost: str, metric: str) -> dict[str, list[Curve]] | None:
+def _cost_curves(
+    logs: dict[str, list[list[Json]]], costs: Mapping[str, Cost], metric: str
+) -> dict[str, list[Curve]] | None:
     """Arm -> a curve per run; None where a log does not say what its steps cost."""
     curves: dict[str, list[Curve]] = {}
     for arm, runs in logs.items():
         for log in runs:
-            curve = cost_curve(_steps(log), [line for line in log if "eval/accuracy" in line], cost, metric)
+            curve = cost_curve(_steps(log), [line for line in log if "eval/accuracy" in line], costs[arm], metric)
             if curve is None or not curve[0].any():
                 return None
             curves.setdefault(arm, []).append(curve)

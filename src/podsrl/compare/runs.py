@@ -30,7 +30,7 @@ from podsrl.lib.signals import answered_by
 SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.max_new_tokens")
 """What all arms must have in common: equal time, the same questions in the same order, equal evaluation. How many
 questions a step asks is part of a way of training, as a budget decides it too."""
-RENEWABLE = ("jobs", "num_seeds", "baseline", "fraction", "metric")
+RENEWABLE = ("jobs", "num_seeds", "baseline", "fraction", "metric", "prices")
 """What may change in a comparison that is there already: no run depends on it."""
 STOP_SECONDS = 60.0
 """A run that is asked to stop saves a checkpoint; one that takes longer than this is killed."""

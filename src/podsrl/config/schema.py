@@ -486,6 +486,9 @@ class CompareConfig(Section):
     """The speed-up compares the times to this fraction of the baseline's best mean accuracy (the paper: 0.99)."""
     metric: Literal["accuracy", "accuracy_and_format"] = "accuracy"
     """Which held-out accuracy is compared: of correct answers, or of correct answers in the wanted format."""
+    prices: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.1, 0.3, 1.0, 2.3)
+    """Cost is also compared as trained tokens + price × generated tokens: what a generated token costs, in trained
+    ones. `pods plan` measures the price of a machine."""
     num_seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Paired runs per arm: with the same seed, all arms see the same questions in the same order."""
     first_seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
@@ -503,4 +506,10 @@ class CompareConfig(Section):
             raise ValueError(f"arms = {sorted(self.arms)}: wanted at least two to compare")
         if self.baseline not in self.arms:
             raise ValueError(f"baseline = {self.baseline!r} is none of the arms {sorted(self.arms)}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> Self:
+        if len({f"{price:g}" for price in self.prices}) < len(self.prices):  # as `compare.json` names them
+            raise ValueError(f"prices = {[*self.prices]}: wanted each price once")
         return self

@@ -28,6 +28,7 @@ def to_json(plan: Plan, checks: Sequence[Verification], hardware: str) -> Json:
         "noise_ratio": plan.noise_ratio,
         "is_noise_measured": plan.is_noise_measured,
         "noise_range": plan.noise_range and list(plan.noise_range),
+        "price": plan.price and asdict(plan.price),
         "largest_micro_batch_tokens": plan.largest_micro_batch,
         "own": _candidate(plan, plan.own),
         "best": _candidate(plan, plan.best),

@@ -10,6 +10,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import PodsError, UsageError
 from podsrl.plan.cost import CostModel, StepSeconds
 from podsrl.plan.measured import Measurements, own_kept
+from podsrl.plan.price import Price, machine_price
 from podsrl.plan.rewards import RewardModel
 from podsrl.plan.value import BEST_RATE, BETWEEN, DEFAULT_NOISE, FIXED_RATE, Teaching, teaching
 from podsrl.select import SelectionRule, resolve_rule
@@ -94,6 +95,8 @@ class Plan:
     """The config keeps all, and max-variance stands for that rule here: the same at m = n."""
     spread: float | None
     """How far single measurements lie from the fit (`cost.CostModel.spread`); None where nothing was repeated."""
+    price: Price | None
+    """Of a generated token, in trained ones; None where no measured step of the config's own sizes trained."""
     unknown: tuple[str, ...]
 
     def relative(self, candidate: Candidate, exponent: float = BETWEEN) -> float:
@@ -151,6 +154,7 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
         largest_micro_batch=_largest_micro_batch(costs, search.limit),
         is_rule_replaced=measured.config.select.rule == "keep_all",
         spread=costs.spread,
+        price=machine_price(measured),
         unknown=(*measured.unknown, *(() if costs.spread is not None else (NO_REPEATS,))),
     )
 

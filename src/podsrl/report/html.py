@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
-from podsrl.compare.costs import COSTS
+from podsrl.compare.costs import COSTS, NO_PRICES
 from podsrl.errors import UsageError
 from podsrl.report import facts, numbers
 from podsrl.report.figures.accuracy import seeds_note
@@ -145,6 +145,7 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         fates=shown_fates(ledgers),
         checks={item.name: check_run(item.run) for item in shown},
         costs=COSTS,
+        no_prices=NO_PRICES,
         seeds_note=seeds_note,
         facts=facts,
         numbers=numbers,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,8 @@ class Comparison:
     """Accuracy as text -> arm -> when its mean has it; None: never."""
     costs: Mapping[str, Mapping[str, Spent]]
     """Cost -> arm -> what it spent, of the costs that all logs know."""
+    prices: Mapping[str, Mapping[str, Spent]]
+    """Price of a generated token as text -> arm -> trained tokens + price × generated tokens; empty: not known."""
     signals: Mapping[str, Mapping[str, float | None]]
     """Arm -> shares of its groups (`podsrl.compare.costs.signal`)."""
     hardware: str
@@ -258,12 +260,17 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
         speedups=_speedups(data["speedup"]),
         speedups_over={base: _speedups(found) for base, found in data["speedup_over"].items() if learned[base]},
         seconds_to=data["seconds_to"],
-        costs={str(cost): {arm: _spent(spent[arm]) for arm in arms} for cost, spent in data["costs"].items()},
+        costs=_costs(data["costs"], arms),
+        prices=_costs(data.get("prices", {}), arms),
         signals={arm: data["signal"][arm] for arm in arms},
         hardware=str(data["hardware"]),
         not_learned=data.get("not_learned"),
         why_not_learned={str(arm): str(why) for arm, why in data.get("why_not_learned", {}).items()},
     )
+
+
+def _costs(data: Mapping[str, Any], arms: Iterable[str]) -> dict[str, dict[str, Spent]]:
+    return {str(cost): {arm: _spent(spent[arm]) for arm in arms} for cost, spent in data.items()}
 
 
 def _spent(entry: Mapping[str, Any]) -> Spent:
