@@ -174,7 +174,6 @@ def damages(checkpoint: Checkpoint) -> Iterator[Checkpoint]:
     state, file = checkpoint.state, checkpoint.path / "parts.safetensors"
     for text in ("", "0" * 64, state["underway"] + "0"):
         yield replace(checkpoint, state={**state, "underway": text})
-    yield replace(checkpoint, state={name: value for name, value in state.items() if name != "underway"})
     whole = load_file(file)
     for name, tensor in whole.items():
         for other in ({}, {name: tensor[:-1]}, {name: tensor + torch.ones((), dtype=tensor.dtype)}):
