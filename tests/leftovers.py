@@ -102,9 +102,9 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _variables() -> dict[bytes, bytes]:
-    """The environment, but what pytest and the import of Ray change themselves."""
+    """The environment, but what pytest and the imports of Ray and verl change themselves."""
     found: dict[bytes, bytes] = os.environ._data.copy()  # type: ignore[attr-defined]  # through dict() it takes 50 µs
-    for name in (b"PYTEST_CURRENT_TEST", b"RAY_CLIENT_MODE"):
+    for name in (b"PYTEST_CURRENT_TEST", b"RAY_CLIENT_MODE", b"TORCH_CUDA_ARCH_LIST"):
         found.pop(name, None)
     return found
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,11 @@ def why_not() -> str | None:
     except UnavailableError as error:
         return str(error)
     return None
+
+
+if why_not() is None and "VLLM_RPC_BASE_PATH" not in os.environ:  # sockets, which it leaves behind when it is killed
+    os.environ["VLLM_RPC_BASE_PATH"] = tempfile.mkdtemp(prefix="pods-rpc-", dir="/tmp")
+    atexit.register(shutil.rmtree, os.environ["VLLM_RPC_BASE_PATH"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
