@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,11 @@ class Due:
     last_valid_step: int = 0
     """The last step with a usable reward."""
     last_save: float = field(default_factory=time.monotonic)
+
+    @staticmethod
+    def of(state: Mapping[str, Any]) -> Due:
+        """As a checkpoint remembers it; one from before steps without signal were counted has none of them."""
+        return Due(**dict.fromkeys(SAVED, state["step"]) | state["schedule"])
 
     def is_end(self, config: RunConfig, progress: Progress) -> bool:
         """Whether the config says stop."""

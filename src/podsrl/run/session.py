@@ -111,7 +111,7 @@ def resume(
             if checkpoint is not None:
                 for line in checkpoint.damaged:
                     say(f"warning: {line}; going on from the checkpoint before it")
-                due = Due(**checkpoint.state["schedule"])
+                due = Due.of(checkpoint.state)
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from loops import each
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError
+from podsrl.run.due import Due
 from podsrl.run.saving.state import MAX_BYTES, check_state, read_object
 from runs import final_tensors, flags, numbers
 
@@ -262,6 +263,13 @@ def test_what_cannot_be_is_named(changes: Json, named: str) -> None:
 def test_what_is_missing_is_named(key: str) -> None:
     with pytest.raises(CheckpointError, match=key):
         check_state(PATH, {name: value for name, value in state().items() if name != key})
+
+
+def test_a_schedule_from_before_steps_without_signal_were_counted_has_none_of_them() -> None:
+    old = {name: SCHEDULE[name] for name in ("last_eval_step", "next_eval_seconds")}
+    check_state(PATH, state() | {"schedule": old})
+    due = Due.of(state() | {"schedule": old})
+    assert (due.last_eval_step, due.last_signal_step, due.last_valid_step) == (0, state()["step"], state()["step"])
 
 
 def test_two_hundred_seeded_changes_pass_or_are_a_checkpoint_error() -> None:

@@ -44,8 +44,9 @@ class DueEvaluation(_Strict):
 
     last_eval_step: Annotated[int, Field(ge=-1, le=MAX_STEPS)]
     next_eval_seconds: Seconds
-    last_signal_step: Step
-    last_valid_step: Step
+    last_signal_step: Step = 0
+    """Missing in a checkpoint from before steps without signal were counted, as the next one."""
+    last_valid_step: Step = 0
 
 
 class DataSide(_Strict):
