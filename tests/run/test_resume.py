@@ -50,11 +50,14 @@ def test_interrupted_and_killed_at_random_instants_a_run_ends_bit_identical(
     for kill in range(num_kills):
         process = start("train", "--resume", str(killed))
         if kill % 3 == 2:
-            time.sleep(rng.uniform(0.1, 5.0))
+            time.sleep(rng.uniform(0.05, 1.0))
         else:
             wait_for_new_lines(process, killed / "metrics.jsonl", rng.randint(1, 3))
             time.sleep(rng.uniform(0.0, 0.1))
-        assert process.poll() is None, f"the run ended after {kill} kills; it needs more steps"
+        if process.poll() is not None:  # a machine so fast that the run has ended
+            process.communicate()
+            assert kill > num_kills // 3, f"the run ended after {kill} kills; it needs more steps"
+            break
         process.kill()
         process.communicate()
     code, _, shown = pods("train", "--resume", str(killed))
