@@ -15,20 +15,11 @@ from pathlib import Path
 import pytest
 
 import children
+import small_options
 from podsrl.lib.parent import PARENT, asked_of_child
 from waiting import processes, variables_of, wait_for, words_of
 
-SMALL = (
-    "--rollouts.num_prompts=2",
-    "--rollouts.num_rollouts=8",
-    "--select.num_kept=4",
-    "--rollouts.max_new_tokens=24",
-    "--task.num_eval=8",
-    "--eval.every_seconds=0",
-    "--stop.seconds=0",
-    "--checkpoint.every_seconds=0",
-    "--checkpoint.every_steps=2",
-)
+SMALL = (*small_options.SMALL, "--checkpoint.every_seconds=0", "--checkpoint.every_steps=2")
 LONG = (*SMALL, "--stop.steps=100000")
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 MARK = "PODS_TEST_MARK"
