@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def why_not() -> str | None:
 if why_not() is None and "VLLM_RPC_BASE_PATH" not in os.environ:  # sockets, which it leaves behind when it is killed
     os.environ["VLLM_RPC_BASE_PATH"] = tempfile.mkdtemp(prefix="pods-rpc-", dir="/tmp")
     atexit.register(shutil.rmtree, os.environ["VLLM_RPC_BASE_PATH"], ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _files_of_killed_ones() -> Iterator[None]:
+    """A vLLM that is killed leaves a file by which its processes find each other."""
+    yield
+    for path in Path(tempfile.gettempdir()).glob("vllm_dist_*"):
+        path.unlink()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

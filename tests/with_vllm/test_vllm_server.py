@@ -23,6 +23,8 @@ from podsrl.run.step.generators import make_generator
 from podsrl.scale.processes import Processes
 
 START_SECONDS = 400
+KEPT_PROCESSES = (b"vllm.entrypoints.openai.api_server", b"VLLM::")
+"""A server that a test starts again belongs to the fixture of its class, which kills it."""
 FLAGS = ("--logprobs-mode", "processed_logprobs", "--scheduling-policy", "priority")
 ON_CPU = ("--no-enable-chunked-prefill", "--enforce-eager", "--dtype", "float32", "--max-num-seqs", "64")
 
