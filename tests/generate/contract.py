@@ -350,18 +350,27 @@ class GeneratorContract:
         assert {done.finish_reason for done in found} == {"length"}
 
     def check_abort(self, generator: Generator, ids: Any, wanted: set[tuple[str, int]]) -> None:
-        """Abort after the first completion; those that end by it have the tokens that they had, or none."""
+        """Abort after the first completion; those that end by it have the tokens that they had, or none.
+
+        On a busy machine an engine of another process may hear of it when some have ended, but not every time.
+        """
         long = Request("long", PROMPT, 24, Sampling(max_new_tokens=200))
         whole = tokens_of(generator.generate([long]))
-        running = begin_with_short(generator, long)
-        generator.abort(ids)
-        places = by_place(running)
-        assert len(places) == 24
-        assert {place for place, done in places.items() if done.finish_reason == "aborted"} == wanted
-        for place, ids in whole.items():
-            tokens = places[place].token_ids
-            assert tokens == (ids[: len(tokens)] if place in wanted else ids)
-            assert len(places[place].logprobs) == len(tokens)
+        aborted = None
+        for _ in range(5):
+            running = begin_with_short(generator, long)
+            generator.abort(ids)
+            places = by_place(running)
+            assert len(places) == 24
+            aborted = {place for place, done in places.items() if done.finish_reason == "aborted"}
+            assert aborted <= wanted
+            for place, whole_ids in whole.items():
+                tokens = places[place].token_ids
+                assert tokens == (whole_ids[: len(tokens)] if place in aborted else whole_ids)
+                assert len(places[place].logprobs) == len(tokens)
+            if aborted == wanted:
+                return
+        assert aborted == wanted
 
     # --- weights ---
 
