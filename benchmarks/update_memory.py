@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.models import batch_of, shaped_model, uniform_completion
 from podsrl.config.schema import OptimConfig
-from podsrl.select import RULES
+from podsrl.select import max_variance
 from podsrl.update import ALGORITHMS, Updater, group_advantages
 
 NUM_PROMPTS, NUM_KEPT = 4, 16
@@ -31,7 +31,7 @@ def measure(num_rollouts: int, shape: str, prompt: int, answer: int) -> dict[str
         [uniform_completion(i, draw.choices(words, k=answer)) for i in range(num_rollouts)] for _ in range(NUM_PROMPTS)
     ]
     rewards = torch.tensor([[draw.random() for _ in pool] for pool in pools], dtype=torch.float64)
-    kept = RULES["max_variance"](rewards, NUM_KEPT)
+    kept = max_variance(rewards, NUM_KEPT)
     questions = [tuple(draw.choices(words, k=prompt)) for _ in pools]
     prompts = [question for question in questions for _ in range(NUM_KEPT)]
     chosen = [pool[int(i)] for pool, row in zip(pools, kept, strict=True) for i in row]

@@ -33,7 +33,7 @@ ONE_RIGHT = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
 def main() -> None:
     print(f"rewards {_line(REWARDS)}, keep {NUM_KEPT} of {len(REWARDS)}")
     for name, rule in RULES.items():
-        if name == "keep_all":  # plain GRPO: it keeps all 8
+        if name in ("keep_all", "max_signal"):  # plain GRPO, which keeps all 8; and one that keeps another number
             continue
         generator = torch.Generator().manual_seed(0)  # only "random" reads it
         kept = rule(torch.tensor(REWARDS), NUM_KEPT, generator=generator).tolist()

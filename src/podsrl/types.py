@@ -11,7 +11,8 @@ Groups of one step may differ in size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -225,14 +226,22 @@ def made_up_group(name: str, size: int) -> Group:
 
     It has `size` ≥ 2 rollouts, whose rewards rise from 0 to 1, with completions of one to three tokens.
     """
+    return group_of_rewards(name, [i / (size - 1) for i in range(size)])
+
+
+def group_of_rewards(name: str, rewards: Sequence[float]) -> Group:
+    """A made-up group for rules that go by rewards alone: a reward of NaN is that of an invalid rollout."""
     rollouts = []
-    for i in range(size):
+    for i, reward in enumerate(rewards):
         tokens = tuple(range(1, 2 + i % 3))
         completion = Completion(
             request_id=name, index=i, token_ids=tokens, logprobs=(-0.5,) * len(tokens), finish_reason="stop", version=0
         )
-        reward = i / (size - 1)
         parts, is_correct = {"correct": reward}, reward == 1
-        rollouts.append(Rollout(completion=completion, text="7", reward=reward, parts=parts, is_correct=is_correct))
+        reason = "no reward" if math.isnan(reward) else None
+        rollout = Rollout(
+            completion=completion, text="7", reward=reward, parts=parts, is_correct=is_correct, invalid_reason=reason
+        )
+        rollouts.append(rollout)
     task = Task(id=name, prompt="3 + 4 =", answer="7")
     return Group(id=name, task=task, prompt_ids=(1, 2), rollouts=tuple(rollouts), index=0)

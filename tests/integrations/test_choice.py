@@ -21,12 +21,19 @@ def lowest(rewards, num_kept, *, below: float = 0.0, generator=None):  # type: i
     return (rewards - below).abs().argsort(dim=-1)[:, :num_kept]
 
 
-@pytest.mark.parametrize("rule", sorted(RULES.keys() - {"keep_all", "random"}))
+@pytest.mark.parametrize("rule", sorted(RULES.keys() - {"keep_all", "random", "max_signal"}))
 def test_it_chooses_what_the_rule_chooses(rule: str) -> None:
     draws = random.Random(0)
     for size in range(5, 40, 7):
         rewards = [draws.choice([0.0, 0.1, 1.0]) for _ in range(size)]
         assert Choice(4, rule)(rewards) == RULES[rule](rewards, 4)
+
+
+def test_max_signal_keeps_fewer_where_right_answers_are_rare() -> None:
+    choose = Choice(8, "max_signal", {"overhead": 13.0})
+    assert len(choose([1.0] + [0.0] * 63)) == 5  # as in tests/select/test_select_max_signal.py
+    assert choose([0.0] * 16) == [0, 15]
+    assert choose([0.0, 1.0, 0.0]) == [0, 1, 2] and choose([1.0]) == [0]
 
 
 @pytest.mark.parametrize("size", range(5))

@@ -98,6 +98,21 @@ def test_a_rollout_without_a_reward_is_kept_last_and_has_no_advantage(trl_model:
     assert all(weight.isfinite().all() for weight in run.weights)
 
 
+def test_max_signal_trains_on_fewer_and_fills_each_group_with_rollouts_without_an_advantage(trl_model: Path) -> None:
+    def one_right(completions: list[str], **columns: Any) -> list[float]:
+        return [float(i % N == 2 and i < N) for i in range(len(completions))]
+
+    options = {"rule": "max_signal", "rule_options": {"overhead": 3.0}, "rewards": one_right, "log_completions": True}
+    run = train(trl_model, num_kept=4, steps=1, **options)
+    table = table_of(run)
+    # one right of k kept at an overhead of 3: 2/3/6 at k = 3 is above 3/4/7 at 4 and 1/2/5 at 2; no signal keeps 2
+    assert [i for i in table.index if table["pods/kept"][i]] == [0, 1, 2, N, 2 * N - 1]
+    trained = table["advantage"].dropna()
+    assert len(trained) == 2 * 4 and (trained != 0).sum() == 3 and sum(trained) == pytest.approx(0, abs=1e-5)
+    assert run.logs[0]["pods/reward"] == pytest.approx(1 / 5)
+    assert all(weight.isfinite().all() for weight in run.weights)
+
+
 def test_the_random_rule_follows_the_seed_and_the_step(trl_model: Path) -> None:
     runs = [
         train(trl_model, num_kept=4, steps=2, rule="random", log_completions=True, data_seed=3, seed=seed)

@@ -6,10 +6,11 @@ import torch
 
 from loops import each
 from podsrl.errors import UsageError
-from podsrl.select import RULES, keep_all, max_reward, max_variance, percentile, random
+from podsrl.select import keep_all, max_reward, max_variance, percentile, random
 from podsrl.select.base import ArrayRule
 
 DROPPING: list[ArrayRule] = [max_variance, max_reward, percentile, random]
+OF_ARRAYS = [*DROPPING, keep_all]
 REWARDS = [[[0.0, 0.5, 1.0, 0.25], [1.0, 0.0, 1.0, 0.0]], [[3.0, 3.0, 3.0, 3.0], [-1.0, 2.0, 0.5, 0.75]]]
 
 
@@ -42,7 +43,7 @@ def test_no_groups_give_no_indices(rule: ArrayRule) -> None:
     assert rule(torch.zeros(0, 5), 5).shape == (0, 5)
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rule", OF_ARRAYS)
 def test_keeping_n_of_n_is_the_identity_for_every_rule(rule: ArrayRule) -> None:
     assert rule([[0.0, 2.0, 1.0], [1.0, 1.0, 1.0]], 3) == [[0, 1, 2], [0, 1, 2]]
     assert rule([4.0], 1) == [0]
@@ -72,7 +73,7 @@ def test_a_numpy_integer_counts_as_num_kept() -> None:
     assert max_variance([0.0, 0.5, 1.0], np.arange(3)[2]) == [0, 2]
 
 
-@each("rule", RULES.values())
+@each("rule", OF_ARRAYS)
 @pytest.mark.parametrize(
     ("rewards", "num_kept", "message"),
     [

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from podsrl.errors import UsageError
-from podsrl.select import SelectionRule, resolve_rule, try_rule
+from podsrl.select import RULES, Rule, resolve_rule, select_groups, try_rule
 from podsrl.select.base import reads_groups
-from podsrl.select.groups import call_rule
+from podsrl.types import group_of_rewards
 
 
 def rule_of_rewards(
     name: str, options: Mapping[str, Any] | None, num_rollouts: int, num_kept: int, *, options_called: str
-) -> SelectionRule:
-    """Find a rule by its name, for a trainer whose option `rule` names it and `options_called` has its options.
+) -> Rule:
+    """Find a rule of rewards by its name, for a trainer whose option `rule` names it and `options_called` has its
+    options.
+
+    Of the rules that read groups these are those of `RULES`: `podsrl.types.group_of_rewards` makes the groups.
 
     Raises:
         UsageError: no such rule or option, a rule that goes by more than rewards, or one that cannot keep `num_kept` of
             `num_rollouts`.
     """
     rule = resolve_rule(name, options, called="rule", options_called=options_called)
-    if reads_groups(rule):
+    if reads_groups(rule) and name not in RULES:
         raise UsageError(
             f"rule = {name!r} reads whole groups, but only their rewards are known here; wanted a function "
             "f(rewards, num_kept, *, generator)"
         )
     try_rule(rule, num_rollouts, num_kept)
-    return cast(SelectionRule, rule)
+    return rule
 
 
 class Choice:
@@ -38,7 +41,8 @@ class Choice:
 
     Args:
         num_kept: the paper's m, at least 2: a single rollout has no advantage.
-        rule: a rule of rewards: a name of `podsrl.select.RULES`, or "module:function".
+        rule: a rule of rewards: a name of `podsrl.select.RULES`, or "module:function". With "max_signal" the number is
+            the most that is kept.
         options: keyword arguments of that rule.
         seed: of the rule's random draws, which depend on the groups and on the order in which they come.
 
@@ -70,7 +74,8 @@ class Choice:
         """Choose by the rewards of one group.
 
         Returns:
-            The kept places in `rewards`, ascending: `num_kept` of them, or all where there are no more.
+            The kept places in `rewards`, ascending: `num_kept` of them, or all where there are no more; "max_signal"
+            keeps fewer of either.
 
         Raises:
             UsageError: a reward is not finite, or the rule raised or broke its contract.
@@ -78,8 +83,8 @@ class Choice:
         for place, reward in enumerate(rewards):
             if not math.isfinite(reward):
                 raise UsageError(f"the reward of rollout {place} of a group is {reward}; wanted a finite number")
-        if len(rewards) <= self.num_kept:
+        if len(rewards) < 2:
             return list(range(len(rewards)))
-        group = torch.tensor([list(rewards)], dtype=torch.float64)
-        kept: list[int] = call_rule(self._rule, group, self.num_kept, generator=self._generator)[0].tolist()
-        return kept
+        group = group_of_rewards("group", rewards)
+        [selection] = select_groups([group], self._rule, self.num_kept, generator=self._generator)
+        return list(selection.kept)

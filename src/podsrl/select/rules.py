@@ -9,18 +9,19 @@ from typing import Any, cast
 from podsrl.errors import UsageError, short
 from podsrl.lib.options import check_options
 from podsrl.lib.resolve import Table, resolve
-from podsrl.select.base import Rule, SelectionRule
+from podsrl.select.base import Rule
 
-RULES: Table[SelectionRule] = Table(
+RULES: Table[Rule] = Table(
     {
         "max_variance": "podsrl.select.variance:max_variance",
         "max_reward": "podsrl.select.baselines:max_reward",
         "random": "podsrl.select.baselines:random",
         "percentile": "podsrl.select.baselines:percentile",
         "keep_all": "podsrl.select.baselines:keep_all",
+        "max_signal": "podsrl.select.signal:max_signal",
     }
 )
-"""Name of a rule, as in `select.rule` -> the rule."""
+"""Name of a rule, as in `select.rule` -> the rule. All of them go by rewards alone."""
 
 
 def resolve_rule(

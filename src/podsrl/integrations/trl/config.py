@@ -7,8 +7,12 @@ from typing import Any, ClassVar, cast
 
 from podsrl.errors import UsageError
 from podsrl.integrations.choice import rule_of_rewards
-from podsrl.integrations.trl.version import GRPOConfig
-from podsrl.select import SelectionRule
+from podsrl.integrations.trl.version import VERSION, GRPOConfig
+from podsrl.select import Rule
+from podsrl.select.base import reads_groups
+
+SKIPS_NO_REWARD = (1, 6)
+"""Since this version TRL gives a rollout without a reward the advantage 0."""
 
 
 @dataclass
@@ -41,7 +45,11 @@ class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
         m = self.num_kept = n if self.num_kept is None else self.num_kept
         if isinstance(m, bool) or not isinstance(m, int) or not 2 <= m <= n:
             raise UsageError(f"num_kept = {m!r}; wanted a whole number 2 .. num_generations = {n}")
-        self.new_rule()
+        if reads_groups(self.new_rule()) and VERSION < SKIPS_NO_REWARD:
+            raise UsageError(
+                f"rule = {self.rule!r} keeps fewer than num_kept of some groups, which TRL "
+                f"{'.'.join(map(str, VERSION))} cannot leave untrained; wanted TRL 1.6 or newer, or another rule"
+            )
         if m == n:
             return  # TRL's own checks are enough
         rows = self.per_device_train_batch_size * self.steps_per_generation
@@ -58,7 +66,7 @@ class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
                 f"steps_per_generation = {self.steps_per_generation}, for TRL cuts them into so many equal batches"
             )
 
-    def new_rule(self) -> SelectionRule:
+    def new_rule(self) -> Rule:
         """The rule with its options. UsageError: as `rule_of_rewards`."""
         options = cast("dict[str, Any] | None", self.rule_options)  # of a text TRL's config has made a dictionary
         return rule_of_rewards(
@@ -69,6 +77,12 @@ class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
 def what_is_kept(config: PODSConfig) -> str:
     """What the rule chooses, and what the batch sizes count, in one line."""
     n, m, rows = config.num_generations, cast(int, config.num_kept), config.per_device_train_batch_size
+    if config.rule == "max_signal":
+        return (
+            f"PODS: per_device_train_batch_size = {rows} counts generated rollouts; of every {n} the rule max_signal "
+            f"keeps up to {m}, and others without an advantage fill the group up to {m}, so a process forwards "
+            f"{rows * m // n} at once"
+        )
     if m == n:
         return (
             f"PODS: num_kept = num_generations = {n}: every rollout is trained on, as by GRPOTrainer, and the rule "

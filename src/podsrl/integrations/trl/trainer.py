@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -26,8 +26,10 @@ from podsrl.errors import PodsError, UsageError
 from podsrl.integrations.trl.config import PODSConfig, what_is_kept
 from podsrl.integrations.trl.version import VERSION, GRPOTrainer
 from podsrl.lib.seeds import selection_generator
-from podsrl.select import SelectionRule
+from podsrl.select import Rule, SelectionRule, select_groups
+from podsrl.select.base import reads_groups
 from podsrl.select.groups import call_rule
+from podsrl.types import group_of_rewards
 
 KEPT = "pods/kept"
 """The column of TRL's completions table that says which rollouts were trained on."""
@@ -38,7 +40,7 @@ _OF_LOGPROBS = "sampling/"
 
 
 def choose(rewards: Tensor, num_kept: int, rule: SelectionRule, generator: torch.Generator) -> Tensor:
-    """Choose exactly m rollouts of each group.
+    """Choose exactly m rollouts of each group, with a rule that keeps m.
 
     Args:
         rewards: `[P, n]` float64 on the CPU; NaN where a rollout has no reward, or no gradient whatever its reward.
@@ -68,6 +70,26 @@ def choose(rewards: Tensor, num_kept: int, rule: SelectionRule, generator: torch
         found = call_rule(rule, rewards[is_of_size].gather(1, valid), num_kept, generator=generator)
         kept[is_of_size] = valid.gather(1, found)
     return kept.sort(dim=1).values
+
+
+def only_chosen(rewards: Tensor, num_kept: int, rule: Rule, generator: torch.Generator) -> Tensor:
+    """The rewards without those that a rule leaves out which keeps other numbers than m: NaN in their places.
+
+    Arguments are those of `choose`, which then keeps them last.
+
+    Example:
+        >>> from podsrl.select import max_signal
+        >>> only_chosen(torch.tensor([[0.0, 0.0, 1.0, 0.0, 0.5, 0.0]]), 4, max_signal, torch.Generator()).tolist()
+        [[0.0, 0.0, 1.0, nan, nan, 0.0]]
+    """
+    if not reads_groups(rule):
+        return rewards
+    groups = [group_of_rewards(str(place), row) for place, row in enumerate(rewards.tolist())]
+    left = torch.full_like(rewards, torch.nan)
+    for row, selection in enumerate(select_groups(groups, rule, num_kept, generator=generator)):
+        kept = list(selection.kept)
+        left[row, kept] = rewards[row, kept]
+    return left
 
 
 def normalised(rewards: Tensor, num_rollouts: int) -> Tensor:
@@ -181,11 +203,17 @@ class PODSMixin(_Base):  # type: ignore[misc]
         rewards = (parts * self.reward_weights.to(parts.device)).nansum(dim=1)
         rewards = rewards.masked_fill(is_none, torch.nan).double().cpu().view(-1, n)
         generator = selection_generator(self.args.seed, self._num_micro_steps())
-        kept = choose(rewards, m, self._rule, generator) + n * torch.arange(len(rewards)).unsqueeze(1)
+        worth = only_chosen(rewards, m, self._rule, generator)
+        is_left_out = (worth.isnan() & ~rewards.isnan()).flatten()
+        # One that fills its group has no advantage then.
+        chosen.rewards = chosen.rewards.masked_fill(is_left_out.to(parts.device).unsqueeze(1), torch.nan)
+        kept = choose(worth, m, cast(SelectionRule, self._rule), generator) + n * torch.arange(len(rewards)).unsqueeze(
+            1
+        )
         chosen.rows = kept.flatten().tolist()
         first = len(is_trained) * self.accelerator.process_index
         chosen.own = [row - first for row in chosen.rows if first <= row < first + len(is_trained)]
-        is_kept = torch.isin(torch.arange(rewards.numel()), kept)
+        is_kept = torch.isin(torch.arange(rewards.numel()), kept) & ~is_left_out
         self._logs["extra"][KEPT].extend(is_kept.tolist())
 
     def _num_micro_steps(self) -> int:
