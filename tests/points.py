@@ -42,6 +42,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "profile": {"num_probes": 3, "drop_above": 0.9, "largest": 4, "most_profiled": 8, "window": 1},
     "bandit": {"arms": [2, 4, 6], "k": 1, "window": 2},
     "confidence": {"largest": 2},
+    "worth": {"sizes": [2, 4, 6], "window": 5},
     "examples": {"count": 1},
     "bins": {"k": 1, "window": 2},
 }

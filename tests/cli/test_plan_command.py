@@ -13,6 +13,7 @@ import pytest
 from early_lines import EARLY
 
 import children
+from podsrl.config.load import load_config
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
 
@@ -28,6 +29,8 @@ def run_pods(*arguments: str, folder: Path) -> children.CompletedProcess[str]:
         (["plan", "podz"], "Did you mean 'pods'?"),
         (["plan", "pods", "--measure", "0"], "--measure 0: wanted seconds above 0"),
         (["plan", "pods", "--plot", "map.gif"], "--plot map.gif: wanted a file that ends in .png"),
+        (["plan", "pods", "--write", "mine.txt"], "--write mine.txt: wanted a new file that ends in .toml"),
+        (["plan", "pods", "--write", "no/mine.toml"], "--write no/mine.toml: wanted a new file"),
         (["plan", "pods", "--select.num_kept=65"], "select.num_kept = 65"),
         (["plan", "."], ". is a folder, and pods plan wants a CONFIG"),
     ],
@@ -43,7 +46,8 @@ def test_bad_usage_is_one_line_and_exit_code_2(
 
 def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> None:
     options = ["--rollouts.num_prompts=4", "--rollouts.num_rollouts=16", "--select.num_kept=8"]
-    done = run_pods("plan", "pods", "--measure", "8", "--json", "--plot", "map.png", *options, folder=tmp_path)
+    wanted = ["--json", "--plot", "map.png", "--write", "mine.toml"]
+    done = run_pods("plan", "pods", "--measure", "8", *wanted, *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert [result["own"][name] for name in ("num_rollouts", "num_kept", "micro_batch_tokens")] == [16, 8, 3072]
@@ -56,7 +60,10 @@ def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> Non
     low, high = result["noise_range"] or (0, 0)
     assert 0 <= low <= high and (result["noise_range"] is None or result["is_noise_measured"])
     assert result["is_noise_measured"] == (result["noise_ratio"] != 0.8) and result["noise_ratio"] >= 0
-    assert [path.name for path in tmp_path.iterdir()] == ["map.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["map.png", "mine.toml"]
+    config = load_config(tmp_path / "mine.toml")
+    assert config.costs is not None and config.costs.row_ms == result["costs"]["row_ms"] > 0
+    assert config.model_copy(update={"costs": None}) == load_config("pods", options)
 
 
 def test_ctrl_c_ends_a_plan_at_once_and_leaves_nothing(tmp_path: Path) -> None:

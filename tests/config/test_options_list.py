@@ -33,7 +33,7 @@ def test_defaults_are_toml_or_words() -> None:
     assert found["stop.steps"] == "100, or 0 where another option of the section is set"
     assert "has to be set" in entries(CompareConfig)["arms"].default
     assert entries(SCHEMAS["pretrain"])["digits"].default == "{ 2 = 0.7, 3 = 0.3 }"
-    assert [chapter.name for chapter in chapters_of(RunConfig) if chapter.is_absent] == ["lora"]
+    assert [chapter.name for chapter in chapters_of(RunConfig) if chapter.is_absent] == ["lora", "costs"]
 
 
 def test_search_finds_every_word_in_names_meanings_and_names_elsewhere() -> None:

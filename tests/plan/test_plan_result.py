@@ -13,7 +13,7 @@ from podsrl.cli.plan import _price
 from podsrl.config.load import load_config
 from podsrl.plan.cost import CostModel
 from podsrl.plan.measured import Measurements
-from podsrl.plan.price import machine_price
+from podsrl.plan.price import LEAST_MS, machine_costs, machine_price
 from podsrl.plan.probe import Verification
 from podsrl.plan.result import doubts, to_json
 from podsrl.plan.rewards import Seen
@@ -123,3 +123,39 @@ def test_the_price_in_words_names_the_option_that_takes_it() -> None:
         "price: a generated token takes 0.2 times as long as a trained one (0.11 to 0.57 by step; 2.5 µs over "
         "12.5 µs); its column in a comparison: pods compare CONFIG --prices=[0.2]"
     )
+
+
+def lines(rounds: int = 3, scatter: float = 0.0, row_seconds: float = 1e-4) -> Measurements:
+    """Generation of 13 ms and 0.15125 ms per rollout (`generation`); an update of 6 ms and so much per row."""
+    random = np.random.default_rng(0)
+    of_update = [
+        replace(update(m, 4096, rows, 0), update_seconds=0.005 + row_seconds * rows, select_seconds=0.001)
+        for m, rows in ((2, 10), (4, 30), (16, 100))
+    ]
+    steps = [generation(n, disturbed=float(random.uniform(1 - scatter, 1 + scatter))) for n in (16, 64, 128) * rounds]
+    return replace(
+        measurements(*steps),
+        config=load_config("pods", ["optim.micro_batch_tokens=4096"]),
+        updates=tuple(of_update * rounds),
+    )
+
+
+def test_the_costs_are_the_lines_that_were_put_in() -> None:
+    costs = machine_costs(lines())
+    assert costs is not None and costs.model == "builtin:arithmetic"
+    # (13 + 6) ms over 8 groups; 1.21 ms per n over 8 groups; 0.1 ms
+    found = [costs.group_ms, costs.rollout_ms, costs.row_ms, costs.spread]
+    assert found == pytest.approx([2.375, 0.15125, 0.1, 0.0], rel=1e-3, abs=1e-9)
+
+
+def test_costs_of_a_busy_machine_have_a_spread_and_one_that_does_not_show_has_all_of_it() -> None:
+    quiet, busy = machine_costs(lines(6, scatter=0.03)), machine_costs(lines(6, scatter=0.6))
+    flat = machine_costs(lines(row_seconds=0.0))
+    assert quiet is not None and busy is not None and flat is not None
+    assert 0 < quiet.spread < 0.3 < busy.spread
+    assert flat.row_ms == LEAST_MS and flat.spread == 1.0
+
+
+def test_one_size_tells_no_costs() -> None:
+    one = replace(lines(), generation=(generation(64),) * 3)
+    assert machine_costs(one) is None and machine_costs(replace(lines(), updates=lines().updates[:1])) is None

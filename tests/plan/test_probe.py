@@ -29,3 +29,10 @@ def test_a_run_that_generates_elsewhere_is_not_planned(section: str, option: str
     config = RunConfig.model_validate({section: {option: value}})
     with pytest.raises(UsageError, match=rf"{section}\.{option} = .*--{section}\.{option}="):
         probing_config(config)
+
+
+def test_max_variance_and_equal_groups_stand_for_what_decides_by_costs() -> None:
+    config = load_config("auto", ["select.options.overhead=9", "options.worth.rows=3"])
+    probing = probing_config(config)
+    assert (probing.select.rule, probing.select.options, probing.budget.rollouts) == ("max_variance", {}, "equal")
+    assert probing.options == {}

@@ -12,7 +12,7 @@ from loops import each
 from podsrl.compare.runs import plan
 from podsrl.compare.systems import parts_of_slots, read_system, system_names
 from podsrl.config.files import read_tree
-from podsrl.config.load import build
+from podsrl.config.load import build, load_config
 from podsrl.config.schema import CompareConfig
 from podsrl.control import ENOUGH, GUIDES, KEEPS, QUESTIONS, ROLLOUTS, make_budget
 from podsrl.control.tables import DEFAULTS
@@ -56,6 +56,7 @@ def test_every_part_is_used_by_a_recipe() -> None:
         for name, keys in parts_of_slots(read_system(each)).items()
         for key in keys
     }
+    used.add(("budget.rollouts", load_config("auto").budget.rollouts))
     defaults = {(f"budget.{slot}", name) for slot, name in DEFAULTS.items()}
     assert {(key, name) for key, table in TABLES.items() for name in table} - defaults <= used
 
@@ -64,6 +65,7 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("enough", "mixed"): {"max_rounds": (0, 17), "metric": ["std"]},
     ("rollouts", "harder"): {"most": (1, 2.5), "mode": ["et"], "std": [1], "bound": [3]},
     ("rollouts", "bandit"): {"arms": ((), (1, 2), (4, 2)), "eta": [0.0], "gamma": [0.0], "k": [0], "price_rate": [-1]},
+    ("rollouts", "worth"): {"rows": [0], "window": [0]},
     ("rollouts", "confidence"): {"phases": (0, 17), "alpha": (0.0, 1.0), "explore": [-1], "prior": [0], "largest": [0]},
     ("questions", "dynamics"): {"forget": (1.1, -0.1), "candidates": [0]},
     ("questions rollouts", "difficulty"): {"temperature": [0], "target": [1.5], "every": [0], "num_references": [0]},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
+import tomli_w
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -13,9 +16,10 @@ from rich.table import Table
 from podsrl.cli.console import errors, output, print_paragraph, say, size_text, split_words
 from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.cli.progress import bar
-from podsrl.config.load import load_config
+from podsrl.config.files import merge
+from podsrl.config.load import apply_overrides, load_config
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import PodsError, UsageError
 from podsrl.lib.callbacks import part_of
 from podsrl.lib.imports import load
 from podsrl.lib.signals import exit_code
@@ -38,11 +42,14 @@ def plan(
     all_of_it: Annotated[bool, typer.Option("--all", help="Also every n, memory, and the check by stage.")] = False,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the map of n and m to this file (.png, .svg, .pdf).")] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write a new config (.toml): CONFIG with the costs of this machine.")
+    ] = None,
 ) -> None:
     """Suggest rollouts to generate (n), to keep (m) and the micro-batch, for this model on this machine.
 
-    The command measures a few real steps without learning or writing anything, predicts every choice, and runs the
-    suggestion to compare prediction and measurement.
+    The command measures a few real steps without learning anything, predicts every choice, and runs the suggestion to
+    compare prediction and measurement. --write makes a config with the costs by which the recipe auto decides.
 
     [bold]Examples[/]
 
@@ -50,6 +57,7 @@ def plan(
       pods plan my.toml --measure 120 --plot plan.png  longer, with a picture
       pods plan runs/mine/config.toml --json          the config of a run
       pods plan my.toml --memory 24GiB                 for a smaller GPU
+      pods plan auto --write mine.toml                 what pays here: pods train mine.toml
     """
     name, overrides = split_words(target, context.args)
     if name is None:
@@ -60,6 +68,8 @@ def plan(
         raise UsageError(f"--measure {measure:g}: wanted seconds above 0, e.g. --measure 60")
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--plot {plot}: wanted a file that ends in .png, .svg or .pdf")
+    if write is not None and (write.suffix != ".toml" or write.exists() or not write.parent.is_dir()):
+        raise UsageError(f"--write {write}: wanted a new file that ends in .toml, in a folder that exists")
     bound = None if memory is None else parse_memory(memory)
     try:
         result = _plan(name, overrides, measure, bound)
@@ -70,6 +80,8 @@ def plan(
         from podsrl.report.figures.plan import plan_heatmap
 
         plan_heatmap(result).savefig(plot)
+    if write is not None:
+        _write(write, name, overrides, result)
     if json:
         output.print_json(data=result)
         return
@@ -106,6 +118,23 @@ def _plan(name: str, overrides: list[str], seconds: float, bound: int | None) ->
         checking = part_of(progress, by_check, SHARE_OF_CHECK)
         checks = verify(trainer, choices, num_steps=min(most, max(least, steps)), progress=checking)
     return to_json(found, checks, hardware_line()) | _advice(config, bound)
+
+
+def _write(path: Path, name: str, overrides: list[str], result: Json) -> None:
+    """A config that extends the one that was measured, with the flags of the command and the costs.
+
+    PodsError: they are not known.
+    """
+    if result["costs"] is None:
+        raise PodsError(
+            f"--write {path}: the costs are not known, since only one size was measured; nothing was written"
+        )
+    base = os.path.relpath(name, path.parent) if Path(name).is_file() else name
+    costs = {**result["costs"], "source": f"{result['hardware']}, {date.today()}"}
+    doubts = f"\n# {_warning(result['doubts'])}" if result["doubts"] else ""
+    tree = {"extends": base} | merge(apply_overrides({}, overrides), {"costs": costs})
+    path.write_text(f"# Measured by pods plan {name}.{doubts}\n{tomli_w.dumps(tree)}")
+    say(f"wrote {path}: pods train {path}", errors)
 
 
 def _show(result: Json, is_all: bool) -> None:
@@ -209,7 +238,7 @@ def _reading(result: Json, is_all: bool) -> list[str]:
     ]
     if result["spread"] is not None:
         lines.append(f"repeats of a measurement differ from the fit by ±{result['spread']:.0%}")
-    lines.append(_price(result["price"]))
+    lines += [_price(result["price"]), *_costs(result["costs"])]
     if not is_all:
         return lines
     if best["update_bytes"] is not None:
@@ -232,6 +261,17 @@ def _price(price: Json | None) -> str:
         f"price: a generated token takes {point} times as long as a trained one ({spread}; {micros[0]:.3g} µs over "
         f"{micros[1]:.3g} µs); its column in a comparison: pods compare CONFIG --prices=[{point}]"
     )
+
+
+def _costs(costs: Json | None) -> list[str]:
+    """What `--write` writes."""
+    if costs is None:
+        return []
+    group, rollout, row = (f"{costs[f'{name}_ms']:.3g} ms" for name in ("group", "rollout", "row"))
+    return [
+        f"costs: a group {group}, a rollout {rollout}, a row of the update {row}, the least certain within "
+        f"±{costs['spread']:.0%}; pods plan CONFIG --write FILE makes a config of them"
+    ]
 
 
 def _checked(name: str, check: Json) -> str:

@@ -185,15 +185,52 @@ class BudgetConfig(Section):
     (sGPO) choose those that are likely to be mixed, or "module:function"; see docs/budgets.md."""
     rollouts: Annotated[str, Names("podsrl.control:ROLLOUTS")] = "equal"
     """How many rollouts of each: "equal" (`rollouts.num_rollouts`), "harder" (DARS: more for hard questions), "bandit"
-    (GDRO: a size per difficulty), "confidence" (XRPO: more where the mean reward is uncertain), "difficulty" and
-    "profile" (with `budget.questions` of the same name), or "module:function", which may also add rollouts to groups
-    of the step; see docs/budgets.md."""
+    (GDRO: a size per difficulty), "confidence" (XRPO: more where the mean reward is uncertain), "worth" (as many as are
+    worth their cost), "difficulty" and "profile" (with `budget.questions` of the same name), or "module:function",
+    which may also add rollouts to groups of the step; see docs/budgets.md."""
     guide: Annotated[str, Names("podsrl.control:GUIDES")] = "none"
     """Which questions are shown with another prompt: "none", "examples" (XRPO: solved questions before one that no
     rollout has solved yet), or "module:function"; see docs/budgets.md."""
     keep: Annotated[str, Names("podsrl.control:KEEPS")] = "all"
     """Which of the step's groups are trained on: "all", "mixed" (those with right and wrong answers), or
     "module:function"; see docs/budgets.md."""
+
+
+class CostsConfig(Section):
+    """What the parts of a step cost, for `select.rule = "max_signal"` and `budget.rollouts = "worth"`; only ratios
+    count. They are constants: `pods plan CONFIG --write FILE` measures them, and no run looks at its own clock. Without
+    the section those of the device's kind hold, and the run names them; see docs/budgets.md."""
+
+    group_ms: Positive
+    """Milliseconds of one more group, without its rollouts: what a step takes at any size, over its groups."""
+    rollout_ms: Positive
+    """Of one more rollout of a group, until it has its reward."""
+    row_ms: Positive
+    """Of one more row of the update."""
+    spread: NonNegative = 0.0
+    """How far the least certain of them may be off, as a share of it; 0: not measured."""
+    model: str = ""
+    """The `model.path` that they were measured with; "": any."""
+    source: str = ""
+    """Where they are from, in words, such as the machine and its date."""
+
+    def overhead(self, num_rollouts: int) -> float:
+        """What a group of so many rollouts has cost before its update, in rows."""
+        return (self.group_ms + self.rollout_ms * num_rollouts) / self.row_ms
+
+
+DEFAULT_COSTS = {
+    "cpu": CostsConfig(
+        group_ms=9.6, rollout_ms=0.05, row_ms=1.0, source="default: those of the demo on a core of an AMD Zen 4"
+    ),
+    "cuda": CostsConfig(
+        group_ms=4.0,
+        rollout_ms=0.1,
+        row_ms=1.0,
+        source="default: a generated token costs 0.1 trained ones, as on a GPU",
+    ),
+}
+"""Kind of device -> the costs of a run without `[costs]`. On any other kind those of "cuda" hold."""
 
 
 class SelectConfig(Section):
@@ -205,8 +242,8 @@ class SelectConfig(Section):
     options: dict[str, Any] = {}
     """Values for the rule's own options, such as `{margin = 0.5}`: its keyword-only parameters."""
     num_kept: NumKept = 16
-    """Rollouts trained on per question: the paper's m, at most as many as are generated; or a share of each group,
-    such as 0.25: of g rollouts max(2, round(0.25 · g)) are kept."""
+    """Rollouts trained on per question (with "max_signal" at most): the paper's m, at most as many as are generated; or
+    a share of each group, such as 0.25: of g rollouts max(2, round(0.25 · g)) are kept."""
     num_chunks: Count = 1
     """Divide each group into this many equal chunks of consecutive rollouts; select and normalise within each chunk
     (the paper's multi-GPU settings: 512 -> 128 as 4 chunks of 128 -> 32)."""
@@ -415,6 +452,7 @@ class RunConfig(Section):
     task: TaskConfig = TaskConfig()
     rollouts: RolloutConfig = RolloutConfig()
     budget: BudgetConfig = BudgetConfig()
+    costs: CostsConfig | None = None
     select: SelectConfig = SelectConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
@@ -445,6 +483,12 @@ class RunConfig(Section):
             )
         if self.model.load_in_4bit and self.lora is None:
             raise ValueError("model.load_in_4bit without [lora]: 4-bit weights cannot be trained; set lora.rank")
+        if self.costs is not None and self.costs.model not in ("", self.model.path):
+            raise ValueError(
+                f"costs.model = {self.costs.model!r}, and model.path = {self.model.path!r}: these costs are of another "
+                "model; measure them again (pods plan CONFIG --write FILE), or set costs.model = '' to use them all "
+                "the same"
+            )
         if self.stop.steps == 0 and self.stop.seconds == 0:
             raise ValueError("stop.steps and stop.seconds are both 0, so the run would never end; set one of them")
         return self

@@ -24,6 +24,7 @@ from typing import Protocol
 
 import numpy as np
 
+from podsrl.config.schema import DEFAULT_COSTS, CostsConfig
 from podsrl.lib.seeds import derive
 from podsrl.types import Ask, Group, Task
 
@@ -62,6 +63,8 @@ class View:
     """The training set."""
     seed: int
     """Of the run."""
+    costs: CostsConfig = DEFAULT_COSTS["cpu"]
+    """What the parts of a step cost, `[costs]`: constants of the config."""
     stream: Stream
     """What is drawn from it counts as used when the step ends."""
     groups: tuple[Group, ...] = ()

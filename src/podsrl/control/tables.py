@@ -28,6 +28,7 @@ ROLLOUTS: Table[Factory] = Table(
         "profile": "podsrl.systems.sgpo:Profile",
         "bandit": "podsrl.systems.gdro:Bandit",
         "confidence": "podsrl.systems.xrpo:Confidence",
+        "worth": "podsrl.systems.worth:Worth",
     }
 )
 """For `budget.rollouts`."""

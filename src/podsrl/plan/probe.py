@@ -23,7 +23,7 @@ from podsrl.lib.machine import peak_bytes, start_peak, total_bytes
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, own_kept
 from podsrl.plan.rewards import Seen
-from podsrl.plan.search import Candidate
+from podsrl.plan.search import STANDS_FOR, Candidate
 from podsrl.plan.value import MIDDLE, GradientProbe, gradient_probe, noise_range, noise_ratio
 from podsrl.run.step.step_result import StepResult, samples_by_group
 from podsrl.run.step.trainer import Trainer
@@ -41,11 +41,15 @@ KEPT_STEPS = 4
 
 
 def probing_config(config: RunConfig) -> RunConfig:
-    """The same run, standing still, writing nothing; `keep_all` becomes `max_variance`, which is the same at m = n.
+    """The same run, standing still, writing nothing; max-variance stands for rules of `STANDS_FOR`, and n rollouts of
+    each question for `budget.rollouts = "worth"`.
 
     Raises:
         UsageError: a run whose seconds the plan's model cannot describe.
     """
+    if config.budget.rollouts == "worth":
+        options = {name: own for name, own in config.options.items() if name != "worth"}
+        config = with_values(config, budget={"rollouts": "equal"}).model_copy(update={"options": options})
     budget = config.budget.model_dump()
     for key, value, default in (
         ("steps.name", config.steps.name, "sync"),
@@ -59,8 +63,8 @@ def probing_config(config: RunConfig) -> RunConfig:
                 "rollouts, one step after the other, by the generator of this package in the trainer's process; plan "
                 f"with --{key}={default}"
             )
-    rule = "max_variance" if config.select.rule == "keep_all" else config.select.rule
-    return with_values(config, optim={"lr": STILL, "weight_decay": 0.0}, select={"rule": rule})
+    select = {"rule": STANDS_FOR[config.select.rule], "options": {}} if config.select.rule in STANDS_FOR else {}
+    return with_values(config, optim={"lr": STILL, "weight_decay": 0.0}, select=select)
 
 
 def probe_sizes(config: RunConfig) -> list[int]:

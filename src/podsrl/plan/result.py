@@ -29,6 +29,7 @@ def to_json(plan: Plan, checks: Sequence[Verification], hardware: str) -> Json:
         "is_noise_measured": plan.is_noise_measured,
         "noise_range": plan.noise_range and list(plan.noise_range),
         "price": plan.price and asdict(plan.price),
+        "costs": plan.costs and plan.costs.model_dump(),
         "largest_micro_batch_tokens": plan.largest_micro_batch,
         "own": _candidate(plan, plan.own),
         "best": _candidate(plan, plan.best),

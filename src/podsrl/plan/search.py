@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import CostsConfig, RunConfig
 from podsrl.errors import PodsError, UsageError
 from podsrl.plan.cost import CostModel, StepSeconds
 from podsrl.plan.measured import Measurements, own_kept
-from podsrl.plan.price import Price, machine_price
+from podsrl.plan.price import Price, machine_costs, machine_price
 from podsrl.plan.rewards import RewardModel
 from podsrl.plan.value import BEST_RATE, BETWEEN, DEFAULT_NOISE, FIXED_RATE, Teaching, teaching
 from podsrl.select import SelectionRule, resolve_rule
@@ -31,6 +31,8 @@ WORTH_RECUTTING = 1.05
 """Likewise for the micro-batch of a row: it stays the config's own unless the step is shorter by more than this."""
 TRUSTED = 16
 """A line through the measured peaks is believed up to this many times the largest measured micro-batch."""
+STANDS_FOR = {"keep_all": "max_variance", "max_signal": "max_variance"}
+"""Rules -> what a plan puts in their place."""
 NO_REPEATS = "how far repeats of a measurement differ: there were too few of them; measure longer (--measure)"
 
 
@@ -97,6 +99,8 @@ class Plan:
     """How far single measurements lie from the fit (`cost.CostModel.spread`); None where nothing was repeated."""
     price: Price | None
     """Of a generated token, in trained ones; None where no measured step of the config's own sizes trained."""
+    costs: CostsConfig | None
+    """What a group, a rollout and a row take, for `[costs]`; None where the measurements do not tell."""
     unknown: tuple[str, ...]
 
     def relative(self, candidate: Candidate, exponent: float = BETWEEN) -> float:
@@ -155,7 +159,8 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
         is_rule_replaced=measured.config.select.rule == "keep_all",
         spread=costs.spread,
         price=machine_price(measured),
-        unknown=(*measured.unknown, *(() if costs.spread is not None else (NO_REPEATS,))),
+        costs=machine_costs(measured),
+        unknown=(*measured.unknown, *_replaced(measured.config), *(() if costs.spread is not None else (NO_REPEATS,))),
     )
 
 
@@ -203,16 +208,25 @@ class _Search:
 
 
 def planning_rule(config: RunConfig) -> SelectionRule:
-    """The config's rule; max-variance for `keep_all`, which is the same at m = n and refuses m < n.
+    """The config's rule; max-variance for `keep_all`, which is the same at m = n and refuses m < n, and for
+    `max_signal`, which keeps at most m.
 
     Raises:
         UsageError: a rule that reads groups: the plan has rewards alone.
     """
-    name = "max_variance" if config.select.rule == "keep_all" else config.select.rule
-    rule = resolve_rule(name, config.select.options)
+    name = STANDS_FOR.get(config.select.rule, config.select.rule)
+    rule = resolve_rule(name, {} if config.select.rule in STANDS_FOR else config.select.options)
     if reads_groups(rule):
         raise UsageError(f"select.rule = {name!r} reads groups, and pods plan has only rewards; plan with another")
     return cast(SelectionRule, rule)
+
+
+def _replaced(config: RunConfig) -> tuple[str, ...]:
+    """What decides for itself, so that the plan's n and m are not its own."""
+    found = {"select.rule = 'max_signal'": config.select.rule == "max_signal"}
+    found["budget.rollouts = 'worth'"] = config.budget.rollouts == "worth"
+    names = " and ".join(name for name, is_used in found.items() if is_used)
+    return (f"what {names} would choose: every n and m above is of max_variance and equal groups",) if names else ()
 
 
 def planning_advantage(config: RunConfig) -> str | RewardAdvantage:

@@ -20,6 +20,7 @@ from podsrl.lib.callbacks import Say
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
 from podsrl.lib.signals import answered_by, interrupt
+from podsrl.run.before.costs import with_costs
 from podsrl.run.before.data_digest import describe_data
 from podsrl.run.before.no_effect import Option, idle_notes, set_options
 from podsrl.run.before.prepare import Prepared, prepare
@@ -58,6 +59,7 @@ def start(
     Raises:
         UsageError: something is wrong with the config, or a run is in `path` already. Nothing was written then.
     """
+    config = with_costs(config)
     check_tracking(config, tracking)
     processes = join_processes(config.model.device, config.scale.timeout_seconds)
     with processes.watching():

@@ -9,9 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from podsrl.config.schema import BudgetConfig, LoraConfig, RunConfig
+from podsrl.config.schema import BudgetConfig, CostsConfig, LoraConfig, RunConfig
+from podsrl.run.before.costs import reads_costs
 
 _RATIOS = "one optimizer step per batch (optim.num_epochs): ratios differ from 1 by rounding only"
+_NO_PRICE = "neither select.rule = 'max_signal' nor budget.rollouts = 'worth' weighs costs"
 _ALONE = "there is only one process"
 
 
@@ -51,7 +53,13 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
     """
     rollouts, select, optim, model, steps = config.rollouts, config.select, config.optim, config.model, config.steps
     has_budget, keeps_whole = config.budget != BudgetConfig(), select.rule == "keep_all"
-    keeps_all = not has_budget and not keeps_whole and select.most_kept(rollouts.num_rollouts) == rollouts.num_rollouts
+    keeps_all = (
+        not has_budget
+        and not keeps_whole
+        and select.rule != "max_signal"
+        and select.most_kept(rollouts.num_rollouts) == rollouts.num_rollouts
+    )
+    has_own = ":" in "".join((select.rule, *config.budget.model_dump().values()))
     is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
     has_dropout = config.lora is not None and config.lora.dropout > 0
     # Else the policies of sampler and update differ.
@@ -64,6 +72,7 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
             "all rollouts run at once: neither rollouts.num_slots nor kv_cache_bytes is set",
         ),
         ("rollouts.kv_cache_bytes", rollouts.generator.startswith("vllm+"), "servers bound their memory themselves"),
+        *((f"costs.{name}", not reads_costs(config) and not has_own, _NO_PRICE) for name in CostsConfig.model_fields),
         ("select.rule", keeps_all, "select.num_kept = rollouts.num_rollouts, so every rule keeps all"),
         ("select.num_kept", keeps_whole and has_budget, "select.rule = 'keep_all' keeps every group whole"),
         *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high")),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from podsrl.config.bounds import kept_of
-from podsrl.config.schema import BudgetConfig, RunConfig
+from podsrl.config.schema import BudgetConfig, CostsConfig, RunConfig
 from podsrl.control import Budget
 from podsrl.errors import UsageError
 from podsrl.generate import Kind, resolve_generator
@@ -33,6 +33,7 @@ from podsrl.run.before.advice import (
     tag_advice,
 )
 from podsrl.run.before.checks import check_beside, check_dtype, check_elsewhere, check_ray, check_trackers
+from podsrl.run.before.costs import costs_advice, costs_notes, costs_of
 from podsrl.run.before.data import load_task_set
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.offline import skip_unreachable_hub
@@ -65,6 +66,8 @@ class Found:
     """The parts that the budget and the loss name, with what they learn."""
     budget: Budget
     """Decides what each step asks."""
+    costs: CostsConfig
+    """What the parts of a step cost."""
     rule: Rule
     advantage: Advantage
     loss: LossSpec
@@ -115,7 +118,12 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     """
     found = find(config, tokenizer, is_trained=is_trained)
     assert found.tasks is not None, "nothing was excused"
-    notes = (learn_note(config, found.rewards), split_note(config.task, found.tasks), eval_note(config))
+    notes = (
+        learn_note(config, found.rewards),
+        split_note(config.task, found.tasks),
+        eval_note(config),
+        *costs_notes(config),
+    )
     return Prepared(**{each.name: getattr(found, each.name) for each in fields(Found)}, notes=notes)
 
 
@@ -168,7 +176,15 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
             if is_trained:
                 found.slots.check_train(config.rollouts.num_prompts, len(fitted.tasks.train))
         of_model = () if has_model else device_notes(config.model)
-        warnings = (*of_model, *found.warnings, *filter_advice(config), *of_rate, *of_questions, *of_prompts)
+        warnings = (
+            *of_model,
+            *found.warnings,
+            *filter_advice(config),
+            *costs_advice(config),
+            *of_rate,
+            *of_questions,
+            *of_prompts,
+        )
         on_error.pop_all()
     return replace(found, tokenizer=tokenizer, warnings=warnings)
 
@@ -176,7 +192,10 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
 def _resolve_names(config: RunConfig) -> Found:
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1), option="rollouts.scheduler")
     select = config.select
-    rule = resolve_rule(select.rule, select.options)
+    costs = costs_of(config)
+    rule = resolve_rule(
+        select.rule, select.options, defaults={"overhead": costs.overhead(config.rollouts.num_rollouts)}
+    )
     algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta", "shape"}))
     advantage = resolve_advantage(algorithm.advantage)
     generator = resolve_generator(config.rollouts.generator, config.options)
@@ -196,6 +215,7 @@ def _resolve_names(config: RunConfig) -> Found:
         generator=generator,
         slots=slots,
         budget=Budget(slots),
+        costs=costs,
         rule=rule,
         advantage=advantage,
         loss=algorithm.loss,

@@ -310,7 +310,8 @@ class Trainer:
         self.progress = replace(self.progress, version=self.learner.version)
 
     def _begin(self, step: int, data_position: int) -> None:
-        self.collector.begin(opening_view(self.config, self.tasks.train, step, data_position), stage=self.clock.stage)
+        view = opening_view(self.config, self.parts.costs, self.tasks.train, step, data_position)
+        self.collector.begin(view, stage=self.clock.stage)
 
     def _catch_up(self, clock: StageClock, *, is_judged: bool = False) -> None:
         with clock.stage("generate"):

@@ -107,7 +107,7 @@ def _take_underway(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> 
     if not arrays:
         return None
     train = trainer.tasks.train
-    view_at = partial(opening_view, trainer.config, train, checkpoint.state["step"])
+    view_at = partial(opening_view, trainer.config, trainer.parts.costs, train, checkpoint.state["step"])
     return from_arrays(arrays, trainer.processes, partial(_task_of, train), view_at)
 
 

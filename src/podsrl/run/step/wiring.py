@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import CostsConfig, RunConfig
 from podsrl.control import View
 from podsrl.generate import Generator, Sampling
 from podsrl.generate.engine.limits import row_limit
@@ -22,7 +22,7 @@ from podsrl.types import Task
 from podsrl.update import TokenLogprobs, Updater
 
 
-def opening_view(config: RunConfig, train: Sequence[Task], step: int, data_position: int) -> View:
+def opening_view(config: RunConfig, costs: CostsConfig, train: Sequence[Task], step: int, data_position: int) -> View:
     """What the budget sees in round 0 of a step."""
     return View(
         step=step,
@@ -31,6 +31,7 @@ def opening_view(config: RunConfig, train: Sequence[Task], step: int, data_posit
         num_train=len(train),
         tasks=train,
         seed=config.seed,
+        costs=costs,
         stream=Stream(len(train), derive(config.seed, "data"), data_position),
     )
 

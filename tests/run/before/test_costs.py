@@ -1,0 +1,104 @@
+"""Which costs a run goes by, what it says of them, and costs that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.config.schema import DEFAULT_COSTS, CostsConfig
+from podsrl.errors import UsageError
+from podsrl.run.before.costs import costs_advice, costs_notes, costs_of, with_costs
+from podsrl.run.before.no_effect import without_effect
+from podsrl.run.before.prepare import prepare
+from podsrl.select import max_signal, resolve_rule
+from podsrl.types import group_of_rewards
+
+MEASURED = ("costs.group_ms=3", "costs.rollout_ms=0.5", "costs.row_ms=2")
+AUTO = ("task.num_eval=4",)
+
+
+def test_a_run_without_costs_has_those_of_its_devices_kind() -> None:
+    assert costs_of(load_config("auto", ["model.device=cpu"])) == DEFAULT_COSTS["cpu"]
+    assert costs_of(load_config("auto", ["model.device=cuda:1"])) == DEFAULT_COSTS["cuda"]
+    assert costs_of(load_config("auto")) == DEFAULT_COSTS["cpu"]  # the demo's model is small
+    # 9.6 + 0.05 · 64 ms at 1 ms per row, and 4 + 0.1 · 64
+    assert [DEFAULT_COSTS[kind].overhead(64) for kind in ("cpu", "cuda")] == pytest.approx([12.8, 10.4])
+
+
+def test_the_costs_of_the_config_are_in_use_and_said_once() -> None:
+    parts = prepare(load_config("auto", [*MEASURED, *AUTO]))
+    parts.close()
+    [line] = [line for line in parts.notes if line.startswith("costs in use")]
+    assert all(text in line for text in ("3 ms per group", "0.5 per rollout", "2 per row", "17.5 rows"))
+    rare = [group_of_rewards("q", [1.0] + [0.0] * 63)]
+    assert parts.rule(rare, 16) == max_signal(rare, 16, overhead=17.5) != max_signal(rare, 16, overhead=4.0)
+    assert parts.costs.row_ms == 2
+    assert costs_notes(load_config("pods")) == []
+    [default] = costs_notes(load_config("auto"))
+    assert "default" in default and "12.8 rows" in default
+
+
+def test_an_overhead_of_ones_own_stands() -> None:
+    rare = [group_of_rewards("q", [1.0] + [0.0] * 63)]
+    rule = resolve_rule("max_signal", {"overhead": 4.0}, defaults={"overhead": 100.0})
+    assert rule(rare, 16) == max_signal(rare, 16, overhead=4.0)  # type: ignore[arg-type]  # it reads groups
+
+
+def test_the_costs_of_a_run_are_written_down_where_something_reads_them() -> None:
+    assert with_costs(load_config("auto")).costs == DEFAULT_COSTS["cpu"]
+    assert with_costs(load_config("pods")).costs is None
+    alone = ("budget.rollouts=equal", "select.options.overhead=9")
+    assert with_costs(load_config("auto", alone)).costs is None
+    own = load_config("auto", MEASURED)
+    assert with_costs(own) == own
+
+
+def test_costs_that_nothing_weighs_are_said_to_change_nothing() -> None:
+    idle = without_effect(load_config("pods", MEASURED), 1)
+    assert {f"costs.{name}" for name in CostsConfig.model_fields} <= idle.keys()
+    for used in (load_config("auto", MEASURED), load_config("pods", [*MEASURED, "select.rule=my:own"])):
+        assert not any(key.startswith("costs") for key in without_effect(used, 1))
+
+
+def test_a_busy_machine_is_said_with_its_spread() -> None:
+    assert costs_advice(load_config("auto", [*MEASURED, "costs.spread=0.3"])) == costs_advice(load_config("auto")) == []
+    [line] = costs_advice(load_config("auto", [*MEASURED, "costs.spread=0.45"]))
+    assert "costs.spread = 0.45" in line and "--measure" in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("costs.row_ms=0",), r"costs\.row_ms = 0: wanted more than 0"),
+        (("costs.rollout_ms=-1",), r"costs\.rollout_ms = -1: wanted more than 0"),
+        (("costs.model=nowhere/other",), r"costs\.model = 'nowhere/other', and model\.path = 'builtin:arithmetic'"),
+        (("costs.gruop_ms=3",), r"unknown key 'costs\.gruop_ms'"),
+    ],
+)
+def test_costs_that_cannot_be_are_refused_before_a_model_loads(overrides: tuple[str, ...], message: str) -> None:
+    names = {text.partition("=")[0] for text in overrides}
+    rest = [text for text in MEASURED if text.partition("=")[0] not in names]
+    with pytest.raises(UsageError, match=message):
+        load_config("auto", [*rest, *overrides])
+
+
+def test_a_part_of_the_costs_alone_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"costs\.group_ms has to be set"):
+        load_config("auto", ["costs.row_ms=1", "costs.rollout_ms=1"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("select.num_kept=1", r"select\.num_kept"),
+        ("rollouts.num_rollouts=1", r"rollouts\.num_rollouts = 1: wanted at least 2"),
+        ("options.worth.sizes=[1, 8]", r"options\.worth\.sizes"),
+        ("options.worth.sizes=[]", r"options\.worth\.sizes"),
+        ("select.options.overhead=0", r"select\.options\.overhead"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused_before_a_model_loads(override: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        prepare(load_config("auto", [override, f"model.path={tmp_path}"]))
