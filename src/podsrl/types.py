@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -171,6 +171,14 @@ class Group:
     """Step that first asked for it, from 0."""
     is_trained: bool = True
     """False for a probe, as in `Ask`."""
+    num_first: int | None = field(default=None, compare=False)
+    """Rollouts of the round that opened it, where later rounds added more; None: it has no others. It is how they came,
+    not what they are: 8 and then 24 equal the 32 of one round."""
+
+    def with_more(self, rollouts: Sequence[Rollout]) -> Group:
+        """The group with the rollouts of a further round."""
+        first = self.num_first or len(self.rollouts) or None
+        return replace(self, rollouts=(*self.rollouts, *rollouts), num_first=first)
 
     @property
     def is_mixed(self) -> bool:
@@ -179,8 +187,13 @@ class Group:
 
     @property
     def outcomes(self) -> list[bool]:
-        """Right or wrong, of the rollouts that say how hard the question itself is: valid ones, with its own prompt."""
-        return [rollout.is_correct for rollout in self.rollouts if rollout.is_valid and rollout.prompt_ids is None]
+        """Right or wrong, of the rollouts that say how hard the question itself is: valid ones, with its own prompt.
+
+        Those of the first round alone: whether a group gets more may hang on what it had, and then the share of right
+        ones among all of them is no estimate without bias.
+        """
+        first = self.rollouts[: self.num_first]
+        return [rollout.is_correct for rollout in first if rollout.is_valid and rollout.prompt_ids is None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal, localcontext
 from typing import Any
 
@@ -62,8 +61,8 @@ def test_only_groups_of_the_first_size_grow_and_they_grow_once() -> None:
     hard, easy, probe = right_of("h", 1, 8, index=3), right_of("e", 4, 8), right_of("p", 0, 8, is_trained=False)
     second = view(groups=(hard, easy, probe), round=1)
     assert budget.ask(second) == [Ask(index=3, num_rollouts=11, joins="h")]
-    grown = replace(hard, rollouts=right_of("", 1, 19).rollouts)
-    assert budget.ask(second.after([grown])) == []
+    grown = hard.with_more(right_of("", 0, 11).rollouts)
+    assert grown.num_first == 8 and budget.ask(second.after([grown])) == []
     assert budget.ask(view()) == [Ask(index=i, num_rollouts=8) for i in view().stream.draw(3)]
 
 
@@ -80,6 +79,21 @@ def test_invalid_rollouts_do_not_count_as_wrong() -> None:
     half = group("half", [rollout(i, is_correct=i < 2) for i in range(4)] + broken)
     nothing = group("nothing", broken * 2)
     assert budget_of().ask(view(groups=(half, nothing), round=1)) == []
+
+
+def test_a_hard_group_gets_as_many_more_as_it_lacks_valid_ones() -> None:
+    """1 of 6 valid: a = 1/6, the goal of 8 is 4, one rollout has 5/18: 15 in all, of which 6 are there."""
+    broken = [rollout(i, is_correct=False, is_valid=False) for i in range(2)]
+    hard = group("h", [*broken, *(rollout(i, is_correct=i == 2) for i in range(2, 8))], index=3)
+    assert budget_of().ask(view(groups=(hard,), round=1)) == [Ask(index=3, num_rollouts=9, joins="h")]
+    assert budget_of(most=14).ask(view(groups=(hard,), round=1)) == [Ask(index=3, num_rollouts=6, joins="h")]
+    assert budget_of(most=8).ask(view(groups=(hard,), round=1)) == []
+
+
+def test_a_group_of_another_first_size_gets_what_it_lacks_too() -> None:
+    """1 of 4: a = 1/4, one rollout has 3/8: 11 in all."""
+    small = right_of("s", 1, 4, index=2)
+    assert budget_of().ask(view(groups=(small,), round=1)) == [Ask(index=2, num_rollouts=7, joins="s")]
 
 
 def test_the_bound_is_the_published_one_unless_it_is_set() -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -252,4 +252,4 @@ def _grown(group: Group, ask: Ask, population: Population, seed: int) -> Group:
             origin=ask.origin,
         )
         new.append(rollout)
-    return replace(group, rollouts=(*group.rollouts, *new))
+    return group.with_more(new)

@@ -13,7 +13,8 @@ A question below one half gets ceil((goal - n S) / S) more rollouts, at most `mo
 
 Where no rollout is right, a = 0.5 / n. Questions at one half or above get none.
 
-What is ours: a is the share among valid rollouts; a question with no valid rollout gets no more; fractions are exact,
+What is ours: only valid rollouts count, so a is the share among these, and a hard group gets as many more as it lacks
+valid ones; a question with no valid rollout gets no more; fractions are exact,
 where the published code computes with floats, whose rounding may add one rollout to a quotient that is whole.
 """
 
@@ -73,7 +74,7 @@ class Harder:
         self._mode, self._most, self._is_std = mode, most, std
 
     def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
-        """The new asks, and more rollouts of the groups that have n so far."""
+        """The new asks, and more rollouts of the groups that have those of their first round alone."""
         return [*asks, *(ask for group in view.groups if (ask := self._more(group, view.num_rollouts)) is not None)]
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
@@ -93,10 +94,13 @@ class Harder:
     def _more(self, group: Group, num_rollouts: int) -> Ask | None:
         """None: it is a probe, was grown before, or is not hard."""
         valid = [rollout for rollout in group.rollouts if rollout.is_valid]
-        if not group.is_trained or len(group.rollouts) != num_rollouts or not valid:
+        if not group.is_trained or group.num_first is not None or not valid:
             return None
         _, most = self.most(0, num_rollouts)
         right = sum(rollout.is_correct for rollout in valid)
-        more = group_size(right, len(valid), num_rollouts, most, self._mode, is_std=self._is_std) - num_rollouts
+        size = group_size(right, len(valid), num_rollouts, most, self._mode, is_std=self._is_std)
+        more = min(size - len(valid), most - len(group.rollouts))
+        if size == num_rollouts or more < 1:
+            return None
         assert group.index is not None, "a group of a step has a place in the training set"
-        return Ask(index=group.index, num_rollouts=more, joins=group.id) if more else None
+        return Ask(index=group.index, num_rollouts=more, joins=group.id)

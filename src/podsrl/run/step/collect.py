@@ -275,7 +275,8 @@ class Collector:
             with stage(EXCHANGE):
                 found = exchange_groups({group.id: group.task for group in groups}, found, self._processes)
         return [
-            replace(more, rollouts=(*group.rollouts, *more.rollouts)) for group, more in zip(groups, found, strict=True)
+            replace(group, prompt_ids=more.prompt_ids).with_more(more.rollouts)
+            for group, more in zip(groups, found, strict=True)
         ]
 
     def _score(self, wanted: Sequence[Wanted], rollouts: Iterable[Rollout], *, is_last: bool = True) -> list[Group]:
