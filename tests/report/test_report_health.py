@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from podsrl.report.facts import key_facts
+from podsrl.report.html import render_report
 from podsrl.report.read import Run, read_run
 from podsrl.run import health
 from run_folders import step_line, write_run
@@ -46,6 +47,17 @@ def test_the_logprob_gap_of_rollouts_of_older_weights_is_no_disagreement(tmp_pat
     assert health.mean_logprob_gap(run) == pytest.approx(0.2)
     assert key_facts(run)["ahead"] == "rollouts 0.5 updates old; 0.5 s per step beside the one before"
     assert "ahead" not in key_facts(read_run(write_run(tmp_path / "other", steps=steps[:1])))
+
+
+def test_sizes_and_costs_of_a_run_that_decides_by_them_are_key_facts_and_a_dash_elsewhere(tmp_path: Path) -> None:
+    steps = [step_line(1, **{"rollouts/kept": 5}), step_line(2, **{"rollouts/all": 24, "rollouts/kept": 6})]
+    config = "[costs]\ngroup_ms = 9.6\nrollout_ms = 0.05\nrow_ms = 1.0\n"
+    by_costs = write_run(tmp_path / "auto", steps=steps, config=config)
+    facts = key_facts(read_run(by_costs))
+    assert facts["per question"] == "8 generated, 2.75 trained"  # 32 and 11 of 4 groups
+    assert facts["costs"] == "group 9.6 ms, rollout 0.05 ms, row 1 ms"
+    page = render_report([by_costs, write_run(tmp_path / "plain")])
+    assert page.count('data-label="costs">') == 2 and 'data-label="costs">–<' in page
 
 
 def test_a_check_alarms_above_its_limit_only(run: Run) -> None:

@@ -130,6 +130,7 @@ LINE: dict[str, Any] = {
     "accuracy/all": 3 / 12,
     "groups/all": 4,  # CUT counts twice
     "rollouts/all": 12,
+    "rollouts/kept": 6,
     "rollouts/left_out": 0,
     "rollouts/probes": 0,
     "rollouts/guided": 0,

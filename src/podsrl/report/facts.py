@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,13 +57,30 @@ def key_facts(run: Run) -> dict[str, str]:
     prompts, generated, kept = (MISSING if count is None else numbers.kept(count) for count in counts)
     options = {name: run.option(key) for name, key in _OPTIONS.items()}
     facts = {name: MISSING if value is None else str(value) for name, value in options.items()}
-    return {"prompts": prompts, "n → m": f"{generated} → {kept}"} | facts | _ahead(run)
+    return {"prompts": prompts, "n → m": f"{generated} → {kept}"} | facts | _by_costs(run) | _ahead(run)
+
+
+def fact_names(runs: Sequence[Run]) -> list[str]:
+    """Names of the key facts of several runs, each once."""
+    return list(dict.fromkeys(name for run in runs for name in key_facts(run)))
 
 
 def when(run: Run) -> str:
     """When a run began, and when it was last resumed."""
     first, *more = (start.date.replace("T", " ").replace("+00:00", " UTC") for start in run.starts)
     return f"{first}, resumed {len(more)}×, last {more[-1]}" if more else first
+
+
+def _by_costs(run: Run) -> dict[str, str]:
+    """Of a run that decides by costs: its sizes per question, and the costs."""
+    costs = [run.option(f"costs.{name}_ms") for name in ("group", "rollout", "row")]
+    if None in costs:
+        return {}
+    groups = np.nansum(run.series("groups/all"))
+    sums = [np.nansum(run.series(f"rollouts/{name}")) for name in ("all", "kept")]
+    sizes = [f"{total / groups:.3g}" if groups else MISSING for total in sums]
+    prices = [f"{name} {cost:g} ms" for name, cost in zip(("group", "rollout", "row"), costs, strict=True)]
+    return {"per question": f"{sizes[0]} generated, {sizes[1]} trained", "costs": ", ".join(prices)}
 
 
 def _ahead(run: Run) -> dict[str, str]:

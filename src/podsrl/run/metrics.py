@@ -45,6 +45,7 @@ def step_metrics(result: StepResult) -> Json:
         "groups/all_wrong": sum(_is_all_wrong(group) for group in (*result.groups, *result.left_out)),
         "groups/left_out": len(result.left_out),
         "rollouts/all": len(rollouts),
+        "rollouts/kept": len(kept),
         "rollouts/left_out": len(left_out),
         "rollouts/probes": len(_judged(result.probes)),
         **_guided(result),

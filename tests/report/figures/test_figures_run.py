@@ -78,6 +78,20 @@ def test_shares_stay_within_0_and_100_percent_and_ticks_are_whole_steps(tmp_path
         assert all(tick == round(tick) for tick in ticks)
 
 
+def test_steps_of_other_sizes_show_what_was_generated_and_trained_of_a_question_and_why(tmp_path: Path) -> None:
+    sizes = [(8, 4, 1), (16, 6, 2)]
+    steps = [
+        step_line(place, **{"rollouts/all": n, "rollouts/kept": m, "groups/mixed": mixed, "groups/left_out": 0})
+        for place, (n, m, mixed) in enumerate(sizes, start=1)
+    ]
+    figures = run_figures({"run": [read_run(write_run(tmp_path / "run", steps=steps))]})
+    lines = figures["sizes"].axes[0].get_lines()[1::2]
+    assert [line.get_ydata().tolist() for line in lines] == [[4.0, 8.0], [2.0, 3.0]]  # of 2 groups
+    assert figures["mixed"].axes[0].get_lines()[1].get_ydata().tolist() == [0.5, 1.0]
+    equal = [step_line(step, **{"rollouts/kept": 4, "groups/mixed": step}) for step in (1, 2)]
+    assert not {"sizes", "mixed"} & run_figures({"run": [read_run(write_run(tmp_path / "b", steps=equal))]}).keys()
+
+
 def test_several_runs_lie_over_each_other_in_their_colours(tmp_path: Path) -> None:
     first = read_run(write_run(tmp_path / "a"))
     second = read_run(write_run(tmp_path / "b", steps=[step_line(1, entropy=0.9)]))

@@ -29,9 +29,15 @@ _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "lr": ("Learning rate", ("lr",)),
     "tokens_per_second": ("Generated tokens per second", ("seconds/tokens_per_second",)),
 }
+_SIZES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "sizes": ("Rollouts per question, generated and trained", ("rollouts/all", "rollouts/kept")),
+    "mixed": ("Groups with right and wrong answers", ("groups/mixed",)),
+}
+"""What a step chose, and why; left out where all steps have one size."""
+_PER_GROUP = ("groups/zero_signal", *_SIZES["sizes"][1], *_SIZES["mixed"][1])
 _SPREADS = {"lengths": "Answer length, spread in a step", "advantages": "Advantages of the trained rollouts"}
-_FROM_ZERO = ("grad_norm", "logprob_gap", "lr", "seconds/tokens_per_second")
-_SHARES = ("accuracy/all", "groups/zero_signal", "clip_fraction")
+_FROM_ZERO = ("grad_norm", "logprob_gap", "lr", "seconds/tokens_per_second", "rollouts/all")
+_SHARES = ("accuracy/all", "groups/zero_signal", "groups/mixed", "clip_fraction")
 _IN_SEVERAL_EPOCHS = ("clip_fraction",)
 """Always 0 with one epoch, and then left out."""
 _BANDS = 20
@@ -61,7 +67,9 @@ def run_figures(runs: Mapping[str, Sequence[Run]], *, baseline: str | None = Non
     histograms = alone[0].histograms if len(alone) == 1 else {}
     if "rewards" in histograms:
         figures["rewards"] = _strip_figure(histograms["rewards"], histograms.get("rewards_kept", {}))
-    for name, (title, metrics) in {"reward": _METRICS["reward"], **_reward_functions(alone), **_METRICS}.items():
+    sizes = _SIZES if any(_has_other_sizes(run) for run in alone) else {}
+    titles = {"reward": _METRICS["reward"], **_reward_functions(alone), **_METRICS, **sizes}
+    for name, (title, metrics) in titles.items():
         shown = [metric for metric in metrics if _is_known(metric, runs)]
         if shown:
             figures[name] = _metric_figure(runs, colors, title, shown)
@@ -96,6 +104,19 @@ def smooth(values: Array) -> Array:
 def _is_known(metric: str, runs: Mapping[str, Sequence[Run]]) -> bool:
     each = [run.series(metric) for group in runs.values() for run in group]
     return any((values > 0).any() if metric in _IN_SEVERAL_EPOCHS else np.isfinite(values).any() for values in each)
+
+
+def _per_group(run: Run, metric: str) -> Array:
+    """A count of each step over its groups, those that were left out too where the count holds them; NaN for none."""
+    left_out = np.nan_to_num(run.series("groups/left_out")) if metric == "groups/mixed" else 0.0
+    groups = run.series("groups/all") + left_out
+    return np.divide(run.series(metric), groups, out=np.full(groups.size, np.nan), where=groups > 0)
+
+
+def _has_other_sizes(run: Run) -> bool:
+    """Whether steps differ in what they generated or trained per question."""
+    each = [_per_group(run, metric) for metric in _SIZES["sizes"][1]]
+    return any(np.unique(values[np.isfinite(values)]).size > 1 for values in each)
 
 
 def _reward_functions(runs: Sequence[Run]) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -215,8 +236,8 @@ def _metric_figure(
 def _draw_metric(axes: Axes, run: Run, metric: str, color: str, is_single: bool) -> float:
     """Draw one metric of one run; return where its line ends."""
     steps, values = run.series("step"), run.series(metric)
-    if metric == "groups/zero_signal":
-        values = values / run.series("groups/all")
+    if metric in _PER_GROUP:
+        values = _per_group(run, metric)
     style = _DASHED if metric.endswith(("/all", "/std")) and metric != "accuracy/all" else _SOLID
     if is_single:
         axes.plot(steps, values, color=color, linewidth=0.8, alpha=0.3)
