@@ -34,7 +34,7 @@ VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming t
 .PHONY: help demo test unit slow times device test-vllm test-peers other-processor two-threads check site package clean
 
 help:
-	@echo "make demo    three arms learn to add, on this machine, in about four minutes"
+	@echo "make demo    four arms learn to add, on this machine, in about five minutes"
 	@echo "make test    the tests: make unit, the fast ones, in 70 s; make slow, of the others a share that the"
 	@echo "             commit draws; make device, those of GPUs, if they reach a change; with ALL=1 all of all"
 	@echo "make times   all tests, measured: writes tests/slow.txt, the list of the slow ones"

@@ -29,7 +29,7 @@ def test_a_quick_run_has_all_arms_times_and_speed_ups(tmp_path: Path, capsys: py
     assert main(["demo", "--quick", "--json", "--out", str(tmp_path / "demo")]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["name"] == "demo" and result["quick"]
-    assert set(result["speedup_over"]) == set(result["arms"]) == {"grpo", "grpo_ga", "pods"}
+    assert set(result["speedup_over"]) == set(result["arms"]) == {"grpo", "grpo_ga", "pods", "auto"}
     assert set(result["seconds_to"]) == {"0.5", "0.8", "0.9", "0.95"}
     assert set(result["to"]) == {"0.5", "0.8", "0.9"} and set(result["to"]["0.9"]["pods_over"]) == {"grpo", "grpo_ga"}
     assert result["rates"] == []

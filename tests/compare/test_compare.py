@@ -28,7 +28,10 @@ from podsrl.lib.logs import read_lines
 
 
 def demo_config(*overrides: str) -> CompareConfig:
-    return build(CompareConfig, apply_overrides(read_tree("demo"), overrides), "demo")
+    """Of three arms of the demo."""
+    tree = read_tree("demo")
+    del tree["arms"]["auto"]
+    return build(CompareConfig, apply_overrides(tree, overrides), "demo")
 
 
 def test_runs_go_seed_by_seed_in_turning_order_and_an_arm_changes_only_what_it_says(tmp_path: Path) -> None:
@@ -46,7 +49,7 @@ def test_arms_with_dots_in_their_names_keep_files_apart(tmp_path: Path) -> None:
     tree = read_tree("demo")
     config = build(CompareConfig, {**tree, "arms": {**tree["arms"], "a@0.5": {}, "a@0.6": {}}}, "demo")
     members = plan(config, tmp_path)
-    assert len({member.log for member in members}) == len(members) == 5 * config.num_seeds
+    assert len({member.log for member in members}) == len(members) == 6 * config.num_seeds
     with pytest.raises(UsageError, match="arms"):
         build(CompareConfig, {**tree, "arms": {**tree["arms"], "../a": {}}}, "demo")
 
@@ -201,7 +204,7 @@ def test_the_demo_runs_whole_and_a_second_call_finds_it_finished(
     first = children.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)
-    assert set(result["speedup"]) == {"grpo", "grpo_ga", "pods"}
+    assert set(result["speedup"]) == {"grpo", "grpo_ga", "pods", "auto"}
     assert all(steps >= 1 for arm in result["steps"].values() for steps in arm)
     page = (tmp_path / "demo" / "report.html").read_text()
     assert "<svg" in page and "pods" in page

@@ -114,7 +114,9 @@ def compared(folder: Path, num_seeds: int = 2, *options: str) -> tuple[CompareCo
     """Finished runs: twice the rollouts of the baseline per step, half the steps to 80 %."""
     seconds = ("base.stop.seconds=40", "base.eval.every_seconds=5")
     changes = (f"num_seeds={num_seeds}", "baseline=grpo_ga", "fraction=1", *seconds, *options)
-    config = build(CompareConfig, apply_overrides(read_tree("demo"), changes), "demo")
+    tree = read_tree("demo")
+    del tree["arms"]["auto"]
+    config = build(CompareConfig, apply_overrides(tree, changes), "demo")
     members = plan(config, folder)
     stages = {f"seconds/{name}": 0.1 for name in ("generate", "score", "select", "update", "sync", "record")}
     groups = {"groups/all": 4, "groups/zero_signal": 1, "groups/mixed": 3, "groups/all_wrong": 1, "groups/left_out": 0}

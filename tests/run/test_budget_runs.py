@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
-from podsrl.config.load import load_config
+from podsrl.config.load import load_config, with_values
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Engine
@@ -102,3 +104,23 @@ def test_filtering_by_shaped_rewards_is_warned_of() -> None:
     [line] = warnings("options.mixed.metric=reward")
     assert "'reward'" in line and "format" in line and "'correct'" in line
     assert warnings() == warnings("task.rewards.correct=1", "options.mixed.metric=reward") == []
+
+
+# --- as many as are worth their cost ---
+
+
+def test_auto_chooses_the_same_sizes_and_rollouts_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config("auto", ["rollouts.num_prompts=3", "options.worth.sizes=[4, 12]", "rollouts.num_rollouts=8"])
+    config = with_values(config, select={"num_kept": 6})
+
+    def steps() -> list[tuple[list[int], list[tuple[int, ...]]]]:
+        trainer = Trainer(config)
+        results = [training_step(trainer) for _ in range(3)]
+        return [([len(g.rollouts) for g in r.groups], [s.kept for s in r.selections]) for r in results]
+
+    first = steps()
+    ticks = itertools.count(0, 1000.0)
+    monkeypatch.setattr("podsrl.run.step.clock.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    assert steps() == first
+    assert first[0][0] == [8] * 3 and all(set(sizes) in ({4}, {12}) for sizes, _ in first[1:])
+    assert all(2 <= len(kept) <= 6 for _, of_step in first for kept in of_step)

@@ -44,12 +44,12 @@ def demo(
     ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
 ) -> None:
-    """Watch three ways of training against each other, on a laptop, with no download.
+    """Watch four ways of training against each other, on a laptop, with no download.
 
     A tiny language model learns to add, from about 1 % of right answers, with a KL penalty. GRPO trains on 16
     rollouts per question; GRPO with gradient accumulation generates and trains on 64; PODS generates 64 and trains on
-    the 16 whose rewards vary most. Same seconds for each: 60, or more where two measured steps are slower than the
-    ones that this was chosen for.
+    the 16 whose rewards vary most; auto generates and trains as many as are worth their cost. Same seconds for each:
+    60, or more where two measured steps are slower than the ones that this was chosen for.
 
     [bold]Examples[/]
 
