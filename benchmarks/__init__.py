@@ -20,6 +20,7 @@ BENCHMARKS = {
     "families": "families.page",
     "planner": "planner",
     "when-pods-helps": "when_pods_helps.map",
+    "worth": "worth",
     "choosers": "choosers",
     "mass-balance": "mass_balance",
     "systems": "systems",

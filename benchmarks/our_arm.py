@@ -19,11 +19,15 @@ class OurArm:
         self.model = self.trainer.model
         self.metrics: dict[str, Any] = {}
         """Of the last step, named as in docs/metrics.md."""
+        self.num_decode_steps = 0
+        """Of the last step."""
 
     def step(self) -> Taken:
         """Generate, score, select and update once; returns what it took."""
         clock = Clock()
-        self.metrics = step_metrics(training_step(self.trainer))  # TRL computes its metrics in its step, too
+        result = training_step(self.trainer)
+        self.metrics = step_metrics(result)  # TRL computes its metrics in its step, too
+        self.num_decode_steps = result.load.num_decode_steps
         return clock.read()
 
     def close(self) -> None:

@@ -14,6 +14,11 @@ from podsrl.config.load import dump, load_config
 from podsrl.config.schema import RunConfig
 
 Json = dict[str, Any]
+SIGNAL = ('select.rule="max_signal"',)
+"""Further options of an arm; the others likewise."""
+AUTO = (*SIGNAL, 'budget.rollouts="worth"')
+DEAR = (*AUTO, "costs.group_ms=0.1", "costs.rollout_ms=1.0", "costs.row_ms=1.0")
+MIXED = ('budget.keep="mixed"',)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,8 @@ class Cell:
     """Of each addend."""
     kl: float = 0.0
     """Weight of the KL penalty."""
+    more: tuple[str, ...] = ()
+    """Further options."""
 
     @property
     def arm(self) -> str:
@@ -42,7 +49,7 @@ class Cell:
             'PODS 64 → 16'
         """
         n, m = self.num_rollouts, self.num_kept
-        return f"GRPO {n}" if n == m else f"PODS {n} → {m}"
+        return " ".join([f"GRPO {n}" if n == m else f"PODS {n} → {m}", *self.more])
 
     @property
     def title(self) -> str:
@@ -74,7 +81,9 @@ class Cell:
             "optim.lr": self.rate,
             "loss.kl_beta": self.kl,
         }
-        return load_config("pods", [f"{key}={json.dumps(value)}" for key, value in values.items()])
+        changed = {text.partition("=")[0] for text in self.more}
+        own = [f"{key}={json.dumps(value)}" for key, value in values.items() if key not in changed]
+        return load_config("pods", [*own, *self.more])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log
+from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, Cell, Json, Limits, Log
 
 ACCURACY = Limits().accuracy
 """At which a run ends."""
@@ -16,6 +16,8 @@ RATES_OF = {
 }
 """Start, KL weight and digits -> best rates that are known from elsewhere: this one is the demo's, and
 `python -m benchmarks demo --tune` found its rates."""
+TUNED_AS: dict[tuple[str, ...], tuple[str, ...]] = {DEAR: AUTO, MIXED: ()}
+"""Further options of an arm -> those of the arm whose rate it has; by default its own."""
 TUNE_SEEDS = (100, 101)
 """Used for nothing else."""
 MOST_TUNING_STEPS = 400
@@ -85,9 +87,10 @@ def tuning_runs(cell: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | N
     where it has needed as many steps as another in all.
     """
     n, m = tuned_size(cell.num_rollouts, cell.num_kept)
-    if (known := RATES_OF.get((cell.start, cell.kl, cell.digits), {}).get((n, m))) is not None:
+    own = replace(cell, num_rollouts=n, num_kept=m, more=TUNED_AS.get(cell.more, cell.more))
+    known = RATES_OF.get((cell.start, cell.kl, cell.digits), {}).get((n, m))
+    if known is not None and not own.more:
         return known, None
-    own = replace(cell, num_rollouts=n, num_kept=m)
     best, fewest = RATES[0], len(TUNE_SEEDS) * MOST_TUNING_STEPS
     for rate in RATES:
         steps = 0
@@ -112,7 +115,7 @@ def num_steps(record: Json) -> int:
 def limits(cell: Cell, log: Log, tuning: Log) -> Limits:
     """When the cell is given up: after `PATIENCE` times the seconds of the reference with the same seed."""
     n, m = REFERENCE
-    reference = replace(cell, num_rollouts=n, num_kept=m)
+    reference = replace(cell, num_rollouts=n, num_kept=m, more=())
     reference = replace(reference, rate=tuning_runs(reference, tuning)[0])
     seconds = MOST_SECONDS
     if cell != reference and reference.key in log.records:

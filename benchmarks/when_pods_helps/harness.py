@@ -30,17 +30,16 @@ def train(config: RunConfig, limits: Limits, say: Say = lambda text: None) -> Js
     """Train until a limit is reached.
 
     Returns:
-        "points": "step", "seconds" and "cpu_seconds" of training, "rollouts" and "tokens" generated, all since the
-        start, and "accuracy", a list over the evaluations each. "reached": target -> the same of the first evaluation
-        at or above it, or None. "stages": mean wall-clock seconds per step by stage.
+        "points": "step", "seconds" and "cpu_seconds" of training, "rollouts" and "tokens" generated, tokens "trained"
+        and "decode_steps", all since the start, and "accuracy", a list over the evaluations each. "reached": target ->
+        the same of the first evaluation at or above it, or None. "stages": mean wall-clock seconds per step by stage.
         "end": "reached" (the accuracy) or "limit" (another one).
     """
     from benchmarks.our_arm import OurArm
     from podsrl.run.evaluate import evaluate
 
-    points: dict[str, list[Any]] = {
-        name: [] for name in ("step", "seconds", "cpu_seconds", "rollouts", "tokens", "accuracy")
-    }
+    counts = ("step", "seconds", "cpu_seconds", "rollouts", "tokens", "trained", "decode_steps", "accuracy")
+    points: dict[str, list[Any]] = {name: [] for name in counts}
     done: dict[str, Any] = dict.fromkeys(points, 0)
     stages = dict.fromkeys(STAGES, 0.0)
     with closing(OurArm(config)) as arm:
@@ -58,6 +57,7 @@ def train(config: RunConfig, limits: Limits, say: Say = lambda text: None) -> Js
                 end = "reached"
             if not end:
                 _count(arm.step(), arm.metrics, done, stages)
+                done["decode_steps"] += arm.num_decode_steps
     return {
         "config": config_digest(config),
         "points": points,
@@ -74,6 +74,7 @@ def _count(taken: Taken, metrics: Mapping[str, Any], done: Json, stages: dict[st
     done["cpu_seconds"] += taken.cpu_seconds
     done["rollouts"] += metrics["rollouts/all"] + metrics["rollouts/left_out"]
     done["tokens"] += metrics["tokens/generated"]
+    done["trained"] += metrics["tokens/trained"]
     for stage in stages:
         stages[stage] += metrics[f"seconds/{stage}"]
 

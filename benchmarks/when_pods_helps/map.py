@@ -58,12 +58,12 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     log, tuning = Log(folder / "runs.jsonl"), Log(folder / "tuning.jsonl")
     cells = wanted(BLOCKS)
     own = [cell for cell in cells if cell.start in (options.starts or STARTS)]
-    _make_missing(own, log, tuning, options.minutes, say)
+    make_missing(own, log, tuning, options.minutes, say)
     log, tuning = Log(log.file), Log(tuning.file)  # also what another process with other starts has made meanwhile
     return {"quick": False, **summarize(cells, log, tuning)}
 
 
-def _make_missing(cells: Sequence[Cell], log: Log, tuning: Log, minutes: float | None, say: Say) -> None:
+def make_missing(cells: Sequence[Cell], log: Log, tuning: Log, minutes: float | None, say: Say) -> None:
     """Run what the logs do not hold, in order, as long as there is time."""
     start, num_made = time.monotonic(), 0
     while (missing := next_runs(cells, log, tuning)) is not None:

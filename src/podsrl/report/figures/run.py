@@ -110,7 +110,8 @@ def _per_group(run: Run, metric: str) -> Array:
     """A count of each step over its groups, those that were left out too where the count holds them; NaN for none."""
     left_out = np.nan_to_num(run.series("groups/left_out")) if metric == "groups/mixed" else 0.0
     groups = run.series("groups/all") + left_out
-    return np.divide(run.series(metric), groups, out=np.full(groups.size, np.nan), where=groups > 0)
+    found: Array = np.divide(run.series(metric), groups, out=np.full(groups.size, np.nan), where=groups > 0)
+    return found
 
 
 def _has_other_sizes(run: Run) -> bool:
