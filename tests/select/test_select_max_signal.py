@@ -60,6 +60,17 @@ def test_groups_of_several_rewards_equal_the_search(seed: int) -> None:
     check(rewards, 2 + seed % 5, Fraction(1 + seed, 2))
 
 
+def test_large_groups_in_blocks_keep_the_best_of_all_max_variance_subsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podsrl.select.signal._BLOCK_ELEMENTS", 1000)  # two groups at once
+    rewards = torch.rand(7, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 4
+    groups = [group_of_rewards(str(i), row) for i, row in enumerate(rewards.tolist())]
+    kept = max_signal(groups, 20, overhead=9.0)
+    for row, chosen in zip(rewards, kept, strict=True):
+        subsets = [max_variance(row, size) for size in range(2, 21)]
+        assert chosen == max(subsets, key=lambda s: float(row[s].var(correction=0)) * len(s) / (len(s) + 9)).tolist()
+    assert len({len(chosen) for chosen in kept}) > 1
+
+
 @pytest.mark.parametrize(
     ("num_right", "num_kept"), [(0, 2), (1, 5), (2, 7), (3, 10), (4, 12), (5, 14), (6, 16), (7, 16), (32, 16), (63, 5)]
 )

@@ -121,7 +121,7 @@ def test_a_rule_still_says_what_it_is_through_its_array_edge() -> None:
     assert "largest variance" in (max_variance.__doc__ or "")
 
 
-@pytest.mark.parametrize("module", [".rules", ".variance", ".baselines"])
+@pytest.mark.parametrize("module", [".rules", ".variance", ".baselines", ".signal"])
 def test_the_examples_in_the_docstrings_are_true(module: str) -> None:
     result = doctest.testmod(importlib.import_module(podsrl.select.__name__ + module))
     assert result.attempted > 0

@@ -18,11 +18,13 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from podsrl.errors import UsageError
-from podsrl.select.variance import max_variance
+from podsrl.select.variance import max_variance, ordered_rewards
 from podsrl.types import Group
 
 OVERHEAD = 13.0
 """Rows: on a CPU a group of 64 rollouts of the demo costs so many before its update."""
+_BLOCK_ELEMENTS = 2**20
+"""Signals worked on at once: m² of each group."""
 _TIE = 2.0**-40
 """Relative: rates nearer than this differ by rounding, and the fewest rollouts are kept."""
 
@@ -55,7 +57,7 @@ def max_signal(
     Example:
         >>> from podsrl.types import group_of_rewards
         >>> max_signal([group_of_rewards("rare", [0, 1, 0, 0, 0, 0, 0, 0]), group_of_rewards("none", [0] * 8)], 8)
-        [[0, 1, 2, 3, 4], [0, 7]]
+        [[0, 1, 2, 3, 7], [0, 7]]
     """
     if num_kept < 2:
         raise UsageError(f"num_kept = {num_kept}; wanted at least 2: a single reward has no advantage")
@@ -73,13 +75,28 @@ def max_signal(
 
 def _kept(rewards: Tensor, num_kept: int, overhead: float) -> list[list[int]]:
     """`[P, n]` rewards -> the kept places of each group."""
-    counts = range(2, min(num_kept, rewards.shape[-1]) + 1)
-    subsets = [max_variance(rewards, count) for count in counts]
-    signals = torch.stack([rewards.gather(-1, each).var(-1, correction=0) for each in subsets], -1)
-    signals *= torch.tensor([*counts])
+    most = min(num_kept, rewards.shape[-1])
     if math.isinf(overhead):  # adding a reward never lowers the sum of squares
-        best = torch.full((len(rewards),), len(counts) - 1)
-    else:
-        rates = signals / (torch.tensor([*counts]) + overhead)
-        best = (rates >= rates.amax(-1, keepdim=True) * (1 - _TIE)).int().argmax(-1)  # the first of equal ones
-    return [subsets[choice][row].tolist() for row, choice in enumerate(best.tolist())]
+        return max_variance(rewards, most).tolist()  # type: ignore[no-any-return]  # a list of lists
+    blocks = rewards.split(max(1, _BLOCK_ELEMENTS // most**2))
+    sizes = torch.cat([_best_sizes(block, most, overhead) for block in blocks])
+    kept: list[list[int]] = [[] for _ in rewards]
+    for size in sizes.unique().tolist():
+        places = (sizes == size).nonzero().flatten()
+        for place, chosen in zip(places.tolist(), max_variance(rewards[places], size).tolist(), strict=True):
+            kept[place] = chosen
+    return kept
+
+
+def _best_sizes(rewards: Tensor, most: int, overhead: float) -> Tensor:
+    """`[P, n]` rewards -> `[P]` sizes 2 .. `most` of the largest rate; of each size all splits into two ends count."""
+    ordered = ordered_rewards(rewards)
+    values = torch.nn.functional.pad(ordered - ordered[:, :1], (1, 0))  # the first 0 makes sums of none
+    sums, squares = values.cumsum(-1), values.square().cumsum(-1)
+    size = torch.arange(2, most + 1).unsqueeze(-1)
+    high = torch.arange(most + 1)  # of the size, those of the high end
+    low, rest = (size - high).clamp(min=0), rewards.shape[-1] - high
+    total, square = (each[:, low] + (each[:, -1:] - each[:, rest]).unsqueeze(1) for each in (sums, squares))
+    signal = torch.where(high <= size, square - total.square() / size, 0.0).amax(-1)
+    rate = signal / (size.squeeze(-1) + overhead)
+    return 2 + (rate >= rate.amax(-1, keepdim=True) * (1 - _TIE)).int().argmax(-1)  # the first of equal ones

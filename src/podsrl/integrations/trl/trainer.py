@@ -79,8 +79,8 @@ def only_chosen(rewards: Tensor, num_kept: int, rule: Rule, generator: torch.Gen
 
     Example:
         >>> from podsrl.select import max_signal
-        >>> only_chosen(torch.tensor([[0.0, 0.0, 1.0, 0.0, 0.5, 0.0]]), 4, max_signal, torch.Generator()).tolist()
-        [[0.0, 0.0, 1.0, nan, nan, 0.0]]
+        >>> only_chosen(torch.tensor([[0.0, 0.0, 0.0, 0.0]]), 4, max_signal, torch.Generator()).tolist()
+        [[0.0, nan, nan, 0.0]]
     """
     if not reads_groups(rule):
         return rewards
