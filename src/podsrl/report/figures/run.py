@@ -30,7 +30,7 @@ _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tokens_per_second": ("Generated tokens per second", ("seconds/tokens_per_second",)),
 }
 _SIZES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "sizes": ("Rollouts per question, generated and trained", ("rollouts/all", "rollouts/kept")),
+    "sizes": ("Rollouts per question", ("rollouts/all", "rollouts/kept")),
     "mixed": ("Groups with right and wrong answers", ("groups/mixed",)),
 }
 """What a step chose, and why; left out where all steps have one size."""
