@@ -77,11 +77,11 @@ def _kept(rewards: Tensor, num_kept: int, overhead: float) -> list[list[int]]:
     """`[P, n]` rewards -> the kept places of each group."""
     most = min(num_kept, rewards.shape[-1])
     if math.isinf(overhead):  # adding a reward never lowers the sum of squares
-        return max_variance(rewards, most).tolist()  # type: ignore[no-any-return]  # a list of lists
-    blocks = rewards.split(max(1, _BLOCK_ELEMENTS // most**2))
+        return max_variance(rewards, most).tolist()
+    blocks = torch.split(rewards, max(1, _BLOCK_ELEMENTS // most**2))
     sizes = torch.cat([_best_sizes(block, most, overhead) for block in blocks])
     kept: list[list[int]] = [[] for _ in rewards]
-    for size in sizes.unique().tolist():
+    for size in sorted({*sizes.tolist()}):
         places = (sizes == size).nonzero().flatten()
         for place, chosen in zip(places.tolist(), max_variance(rewards[places], size).tolist(), strict=True):
             kept[place] = chosen
