@@ -17,7 +17,7 @@ def completion(token_ids: Sequence[int] = (7,), **changes: Any) -> Completion:
 
 def rollout(reward: float = 0.0, length: int = 1, **changes: Any) -> Rollout:
     """Right where its reward is 1; `changes` are of the rollout, or of its completion of so many tokens."""
-    of_completion = {name: changes.pop(name) for name in tuple(changes) if name in Completion.__slots__}
+    of_completion = {name: changes.pop(name) for name in tuple(changes) if name in Completion.__dataclass_fields__}
     done = completion((7,) * length, **of_completion)
     return Rollout(
         **({"completion": done, "text": "", "reward": reward, "parts": {}, "is_correct": reward == 1} | changes)

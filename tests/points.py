@@ -20,8 +20,8 @@ from podsrl.lib.slots import Slots, make_slots
 from podsrl.policy import load_model
 from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.saving.part_states import split_states
+from podsrl.run.step.round import digest
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.step.underway import digest
 from podsrl.types import Group
 from podsrl.update import SHAPE
 

@@ -17,8 +17,8 @@ from safetensors.numpy import load
 import made
 from loops import each
 from podsrl.errors import PodsError
-from podsrl.records import _save, decode, decode_completions, encode, encode_completions
-from podsrl.types import Completion, FinishReason, Group, Rollout, Task
+from podsrl.records import _save, decode, decode_completions, decode_open, encode, encode_completions, encode_open
+from podsrl.types import Completion, FinishReason, Group, Open, Rollout, Task, Way
 
 NAMES = ("correct", "format", "Ω")
 
@@ -44,6 +44,7 @@ def rollouts(draw: Any, index: int) -> Rollout:
         finish_reason=draw(st.sampled_from(get_args(FinishReason))),
         version=draw(versions),
         versions=tuple(draw(st.one_of(st.just([]), st.lists(versions, min_size=len(ids), max_size=len(ids))))),
+        given=draw(st.sampled_from([(), ((0, 1),), ((1, 2), (3, 5))])),
     )
     return Rollout(
         completion=completion,
@@ -136,6 +137,50 @@ def test_what_is_encoded_is_decoded_to_the_same_records(groups: list[Group]) -> 
             assert all(type(number) is int for number in (*rollout.completion.token_ids, *rollout.completion.versions))
 
 
+ways = st.builds(
+    Way,
+    count=st.integers(1, 9),
+    prompt_ids=st.one_of(st.none(), st.lists(st.integers(0, 200_000), min_size=1, max_size=3).map(tuple)),
+    origin=texts,
+)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(group_lists(), st.data())
+def test_open_groups_come_back_as_they_were(groups: list[Group], data: Any) -> None:
+    tasks = {(group.id, group.index): group.task for group in groups}
+    opens = [
+        Open(
+            group=group,
+            ways=tuple(data.draw(st.lists(ways, max_size=3))),
+            begun=tuple(data.draw(rollouts(i)).completion for i in range(data.draw(st.integers(0, 2)))),
+        )
+        for group in groups
+    ]
+    assert decode_open(encode_open(opens), lambda name, index: tasks[name, index]) == opens
+
+
+def test_what_was_written_before_tokens_could_be_given_is_read() -> None:
+    group = made.group("g", made.rollout(1.0, length=2), index=3)
+    columns = load(encode([group]))
+    for name in ("checksum", "given.lengths", "given.values"):
+        del columns[name]
+    assert decode(_save(columns), lambda name, index: group.task) == [group]
+
+
+@each(("column", "value"), [("num_ways", 1), ("num_begun", 2), ("num_begun", 0), ("way_count", None)])
+def test_columns_of_open_groups_that_do_not_fit_together_are_refused(column: str, value: int | None) -> None:
+    begun = (completion(0, (3, 4)),)
+    each = Open(group=made.group("g", index=3), ways=(Way(count=1), Way(count=2)), begun=begun)
+    columns = load(encode_open([each]))
+    del columns["checksum"]
+    old = columns.pop(column)
+    if value is not None:
+        columns[column] = np.full_like(old, value)
+    with pytest.raises(PodsError, match="damaged"):
+        decode_open(_save(columns), lambda name, index: each.group.task)
+
+
 def test_an_invalid_rollout_keeps_its_reason_and_has_no_reward() -> None:
     rollout = made.rollout(math.nan, logprobs=(-0.1,), parts={"a": math.nan}, invalid_reason="it raised")
     group = made.group("g", rollout)
@@ -172,13 +217,15 @@ def test_altered_bytes_are_never_read_as_other_records() -> None:
     rollouts = (rollout, replace(rollout, completion=completion(1, (5,)), answer="7"))
     group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1, 2), rollouts=rollouts, index=3)
     whole = ([group, replace(group, id="h", rollouts=(rollout,))], [each.completion for each in rollouts])
+    opens = [Open(group=group, ways=(Way(count=2), Way(count=1, origin="hint", prompt_ids=(4,))), begun=(whole[1][0],))]
     forms: list[tuple[Any, bytes, Any]] = [
         (whole[0], encode(whole[0]), lambda data: decode(data, lambda name, index: group.task)),
         (whole[1], encode_completions(whole[1]), decode_completions),
+        (opens, encode_open(opens), lambda data: decode_open(data, lambda name, index: group.task)),
     ]
     source, num_refused = random.Random(0), 0
     for i in range(3000):
-        records, data, read = forms[i % 2]
+        records, data, read = forms[i % 3]
         try:
             assert read(mutated(data, source)) == records
         except PodsError:

@@ -1,8 +1,8 @@
-"""Groups and completions as bytes: numbers as columns, texts as blobs, in safetensors' layout. Nothing is pickled.
+"""Groups, open or done, and completions as bytes: numbers as columns, texts as blobs, in safetensors' layout.
 
-The same form serves other processes, files and replay. Tasks are left out: the reader has the task set, and a group
-has its task's place there as `index`. A checksum goes with the columns, so bytes that were altered are never read as
-other values.
+Nothing is pickled. The same form serves other processes, files and replay. Tasks are left out: the reader has the task
+set, and a group has its task's place there as `index`. A checksum goes with the columns, so bytes that were altered are
+never read as other values.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, chain, islice, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -18,15 +18,16 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from podsrl.errors import PodsError
-from podsrl.types import Completion, FinishReason, Group, Rollout, Task
+from podsrl.types import Completion, FinishReason, Group, Open, Rollout, Task, Way
 
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
 Number = TypeVar("Number", int, float)
+Item = TypeVar("Item")
 _REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 _NO_INDEX = -1
 """Stands for `Group.index` = None."""
-_CHECKSUM = "checksum"
+_CHECKSUM, _BEGUN = "checksum", "begun."
 
 
 def encode(groups: Sequence[Group]) -> bytes:
@@ -80,6 +81,36 @@ def decode(data: bytes, task_of: Callable[[str, int | None], Task]) -> list[Grou
         return list(_groups(_load(data, _group_columns([])), task_of))
 
 
+def encode_open(opens: Sequence[Open]) -> bytes:
+    """Open groups as bytes, as `encode`."""
+    return _save(_open_columns(opens))
+
+
+def _open_columns(opens: Sequence[Open]) -> Columns:
+    ways = [way for each in opens for way in each.ways]
+    begun = _completion_columns([done for each in opens for done in each.begun], np.float32)
+    return {
+        **_group_columns([each.group for each in opens]),
+        "num_ways": _ints([len(each.ways) for each in opens]),
+        "num_begun": _ints([len(each.begun) for each in opens]),
+        "way_count": _ints([way.count for way in ways]),
+        **_ragged("way_prompt", [way.prompt_ids or () for way in ways], np.int32),
+        **_texts("way_origin", [way.origin for way in ways]),
+        **{f"{_BEGUN}{name}": column for name, column in begun.items()},
+    }
+
+
+def decode_open(data: bytes, task_of: Callable[[str, int | None], Task]) -> list[Open]:
+    """What `encode_open` was given; arguments and errors as of `decode`."""
+    with _refusing_damage():
+        columns = _load(data, _open_columns([]))
+        of_begun = {name.removeprefix(_BEGUN): each for name, each in columns.items() if name.startswith(_BEGUN)}
+        ways = _split(list(_ways(columns)), columns["num_ways"])
+        begun = _split(list(_completions(of_begun)), columns["num_begun"])
+        rows = zip(_groups(columns, task_of), ways, begun, strict=True)
+        return [Open(group=group, ways=of_group, begun=begun_of) for group, of_group, begun_of in rows]
+
+
 def encode_completions(completions: Sequence[Completion]) -> bytes:
     """Completions as bytes; log-probs keep every bit.
 
@@ -108,6 +139,8 @@ def _load(data: bytes, like: Columns) -> Columns:
     columns = load(data)
     if not np.array_equal(columns.pop(_CHECKSUM), _checksum(columns)):
         raise ValueError("their checksum is another")
+    if "given.lengths" not in columns:  # they were written before tokens could be given
+        columns |= _ragged("given", [()] * len(columns["index"]), np.int64)
     if {name: column.dtype for name, column in columns.items()} != {name: like[name].dtype for name in like}:
         raise ValueError("their columns are others")
     return columns
@@ -137,6 +170,7 @@ def _completion_columns(completions: Sequence[Completion], logprobs: type[np.flo
         "index": _ints([completion.index for completion in completions]),
         "version": _ints([completion.version for completion in completions]),
         **_ragged("versions", [completion.versions for completion in completions], np.int64),
+        **_ragged("given", [tuple(chain.from_iterable(completion.given)) for completion in completions], np.int64),
         "finish": np.array([_REASONS.index(completion.finish_reason) for completion in completions], dtype=np.uint8),
         **_ragged("token", [completion.token_ids for completion in completions], np.int32),
         **_ragged("logprob", [completion.logprobs for completion in completions], logprobs),
@@ -144,29 +178,40 @@ def _completion_columns(completions: Sequence[Completion], logprobs: type[np.flo
 
 
 def _groups(columns: Columns, task_of: Callable[[str, int | None], Task]) -> Iterator[Group]:
-    rollouts, sizes = _rollouts(columns), columns["group_size"].tolist()
-    if sum(sizes) != len(columns["reward"]):
-        raise ValueError(f"groups of {sum(sizes)} rollouts, and there are {len(columns['reward'])}")
     heads = zip(
         _texts_of(columns, "group_id"),
         columns["group_index"].tolist(),
         columns["group_step"].tolist(),
         columns["group_is_trained"].tolist(),
-        sizes,
+        _split(list(_rollouts(columns)), columns["group_size"]),
         _rows(columns, "prompt", int),
         strict=True,
     )
-    for name, place, step, is_trained, size, prompt_ids in heads:
+    for name, place, step, is_trained, rollouts, prompt_ids in heads:
         index = None if place == _NO_INDEX else place
         yield Group(
             id=str(name),
             task=task_of(str(name), index),
             prompt_ids=prompt_ids,
-            rollouts=tuple(islice(rollouts, size)),
+            rollouts=rollouts,
             index=index,
             step=step,
             is_trained=is_trained,
         )
+
+
+def _ways(columns: Columns) -> Iterator[Way]:
+    counts, origins = columns["way_count"].tolist(), _texts_of(columns, "way_origin")
+    for count, ids, origin in zip(counts, _rows(columns, "way_prompt", int), origins, strict=True):
+        yield Way(count=count, prompt_ids=ids or None, origin=str(origin))
+
+
+def _split(items: list[Item], sizes: Array) -> Iterable[tuple[Item, ...]]:
+    """Items one behind the other, so many of each group. ValueError: they are not so many in all."""
+    ends = [0, *accumulate(sizes.tolist())]
+    if ends[-1] != len(items):
+        raise ValueError(f"groups of {ends[-1]} together, and there are {len(items)}")
+    return (tuple(items[start:end]) for start, end in pairwise(ends))
 
 
 def _rollouts(columns: Columns) -> Iterator[Rollout]:
@@ -206,12 +251,13 @@ def _completions(columns: Columns) -> Iterator[Completion]:
         columns["index"].tolist(),
         columns["version"].tolist(),
         _rows(columns, "versions", int),
+        _rows(columns, "given", int),
         columns["finish"].tolist(),
         _rows(columns, "token", int),
         _rows(columns, "logprob", float),
         strict=True,
     )
-    for request_id, index, version, versions, finish, token_ids, logprobs in rows:
+    for request_id, index, version, versions, given, finish, token_ids, logprobs in rows:
         yield Completion(
             request_id=str(request_id),
             index=index,
@@ -220,6 +266,7 @@ def _completions(columns: Columns) -> Iterator[Completion]:
             finish_reason=_REASONS[finish],
             version=version,
             versions=versions,
+            given=tuple(zip(given[::2], given[1::2], strict=True)),
         )
 
 

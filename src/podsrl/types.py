@@ -1,6 +1,6 @@
 """The records that flow through the stages, in the order of the data's life.
 
-    Task -> Ask -> Completion -> Rollout -> Group -> Selection -> Sample -> (update.batch.Batch)
+    Task -> Ask -> Open -> Completion -> Rollout -> Group -> Selection -> Sample -> (update.batch.Batch)
 
 Every record is frozen: a stage returns a new one and never writes into its input. Nothing here imports torch.
 
@@ -91,11 +91,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
-    """The generated tokens of one answer."""
+class Begun:
+    """What there is of a rollout, which goes on behind these tokens.
 
-    request_id: str
-    """Of the request that asked for it; in a `Group` it is the group's id, whichever round asked."""
+    Example: rollout 3 begins with a hint of two tokens, which no policy drew:
+
+        Begun(index=3, token_ids=(5, 6), logprobs=(0.0, 0.0), version=0, given=((0, 2),))
+    """
+
     index: int
     """Which rollout of the group, counted from 0 over all requests that added to it. With the request's random stream
     it decides every random number of the completion."""
@@ -103,17 +106,43 @@ class Completion:
     """T tokens; a sampled stop token, or the token that completes a stop string, is included."""
     logprobs: tuple[float, ...]
     """T natural logs: the behaviour policy's probability of each token under the distribution it was sampled from
-    (after temperature, top-k, top-p, min-p)."""
-    finish_reason: FinishReason
+    (after temperature, top-k, top-p, min-p); 0 for a given token."""
     version: int
     """How many weight updates the policy that made its first token had seen."""
     versions: tuple[int, ...] = ()
-    """T versions, one per token; empty where `version` made them all."""
+    """T versions, one per token; empty where `version` made them all. A given token's is of no meaning."""
+    given: tuple[tuple[int, int], ...] = ()
+    """Tokens that no policy drew: ascending stretches (start, end) of 0 .. T. They are read as a prompt is, and no loss
+    counts them."""
 
     @property
     def oldest_version(self) -> int:
         """Of its tokens."""
         return min(self.versions, default=self.version)
+
+    @property
+    def num_given(self) -> int:
+        """Tokens that no policy drew."""
+        return sum(end - start for start, end in self.given)
+
+    @property
+    def num_drawn(self) -> int:
+        """The other tokens."""
+        return len(self.token_ids) - self.num_given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion(Begun):
+    """The tokens of one answer that has ended, or that was stopped."""
+
+    request_id: str
+    """Of the request that asked for it; in a `Group` it is the group's id, whichever round asked."""
+    finish_reason: FinishReason
+
+    @property
+    def is_postponed(self) -> bool:
+        """Whether it goes on later."""
+        return self.finish_reason == "postponed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +193,7 @@ class Group:
     task: Task
     prompt_ids: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
-    """n rollouts in the order of `Completion.index`, which is their place here unless one was postponed."""
+    """n rollouts in the order of `Completion.index`, which is their place here unless one is not done (`Open`)."""
     index: int | None = None
     """Place of the task in the training set; None for a task that is not of it, as in an evaluation."""
     step: int = 0
@@ -176,9 +205,10 @@ class Group:
     not what they are: 8 and then 24 equal the 32 of one round."""
 
     def with_more(self, rollouts: Sequence[Rollout]) -> Group:
-        """The group with the rollouts of a further round."""
+        """The group with the rollouts of a further round, in the order of their indices."""
         first = self.num_first or len(self.rollouts) or None
-        return replace(self, rollouts=(*self.rollouts, *rollouts), num_first=first)
+        every = sorted((*self.rollouts, *rollouts), key=lambda rollout: rollout.completion.index)
+        return replace(self, rollouts=tuple(every), num_first=first)
 
     @property
     def is_mixed(self) -> bool:
@@ -194,6 +224,50 @@ class Group:
         """
         first = self.rollouts[: self.num_first]
         return [rollout.is_correct for rollout in first if rollout.is_valid and rollout.prompt_ids is None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Rollouts that are asked alike."""
+
+    count: int
+    prompt_ids: tuple[int, ...] | None = None
+    """In place of the group's."""
+    origin: str = ""
+    """As in `Ask`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A group that is not done: rollouts are to be generated still, or to be judged.
+
+    Example: of a group of eight, rollout 2 was postponed while the others ended and were judged. The group has seven
+    rollouts, ways is (Way(count=8),), and begun is what there is of rollout 2.
+    """
+
+    group: Group
+    """With the rollouts that are judged."""
+    ways: tuple[Way, ...]
+    """How its rollouts are asked, those that it has included, in the order of their indices."""
+    begun: tuple[Completion, ...] = ()
+    """Rollouts of other indices, in order: they have ended and are not judged, or they are postponed and go on."""
+
+    @property
+    def size(self) -> int:
+        """Rollouts when it is done."""
+        return sum(way.count for way in self.ways)
+
+    @property
+    def to_come(self) -> list[int]:
+        """Indices of the rollouts that are still to be generated, those that go on included."""
+        done = {rollout.completion.index for rollout in self.group.rollouts}
+        done |= {completion.index for completion in self.begun if not completion.is_postponed}
+        return [index for index in range(self.size) if index not in done]
+
+    @property
+    def way_of(self) -> list[Way]:
+        """The way of each index, of one rollout."""
+        return [one for way in self.ways for one in [replace(way, count=1)] * way.count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

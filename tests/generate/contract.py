@@ -21,7 +21,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from podsrl.generate import Generator, Request, Sampling, Setting, abilities_of
-from podsrl.types import Completion
+from podsrl.types import Begun, Completion
 from waiting import is_alive, wait_for, words_of
 
 SEED = 4
@@ -171,6 +171,17 @@ def tokens_of(completions: Iterable[Completion]) -> dict[tuple[str, int], tuple[
     return {place: done.token_ids for place, done in by_place(completions).items()}
 
 
+def begun(done: Completion, length: int) -> Begun:
+    """The first tokens of a completion."""
+    return Begun(
+        index=done.index,
+        token_ids=done.token_ids[:length],
+        logprobs=done.logprobs[:length],
+        version=done.version,
+        versions=done.versions[:length],
+    )
+
+
 def temporary(model: Any) -> Iterator[tuple[str, Tensor]]:
     """Its weights, each in memory that is written over when the next is asked for."""
     for name, weight in model.named_parameters():
@@ -270,6 +281,23 @@ class GeneratorContract:
         parts = {index: ids for (_, index), ids in tokens_of([*found, *later]).items()}
         assert parts == {index: ids for (_, index), ids in whole.items()}
         assert len(set(parts.values())) > 16
+
+    def test_a_rollout_goes_on_behind_what_there_is_of_it(
+        self, generator: Generator, models: Models, needs: Callable[[str], None]
+    ) -> None:
+        needs("start")
+        before = by_place(generator.generate([Request("q", PROMPT, 4, PLAIN)]))
+        starts = {i: begun(before["q", i], length) for i, length in ((1, 9), (2, 23))}
+        starts[3] = Begun(index=3, token_ids=(11, 30), logprobs=(0.0, 0.0), version=0, given=((0, 2),))
+        found = by_place(generator.generate([Request("q", PROMPT, 4, PLAIN, starts=starts)]))
+        assert found["q", 0].token_ids == before["q", 0].token_ids
+        for index, start in starts.items():
+            done, length = found["q", index], len(start.token_ids)
+            assert (done.token_ids[:length], done.given) == (start.token_ids, start.given)
+            assert done.logprobs[:length] == start.logprobs
+            assert (len(done.token_ids), done.finish_reason) == (24, "length")
+            drawn = replace(done, token_ids=done.token_ids[length:], logprobs=done.logprobs[length:])
+            assert largest_gap(models.first, (*PROMPT, *start.token_ids), drawn, PLAIN) < MAX_GAP
 
     # --- which completions come ---
 

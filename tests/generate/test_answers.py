@@ -12,7 +12,7 @@ import pytest
 from loops import each
 from podsrl.errors import PodsError, UsageError
 from podsrl.generate import Generator, Kind, Request, Sampling, Setting, answers_of, resolve_generator
-from podsrl.types import Completion
+from podsrl.types import Begun, Completion
 
 REQUESTS = [Request("a", (1,), 2, Sampling(max_new_tokens=3)), Request("b", (1,), 1, first_index=4)]
 Alter = Callable[[list[Completion]], Any]
@@ -22,6 +22,7 @@ class Altered(Generator):
     """Gives what `alter` makes of right completions."""
 
     version = 0
+    abilities = frozenset({"join"})
 
     def __init__(self, alter: Alter) -> None:
         self.alter = alter
@@ -83,6 +84,9 @@ def test_right_completions_pass_in_the_order_in_which_they_come() -> None:
         (second(logprobs=(-1.0, math.nan)), ["nan"]),
         (second(logprobs=(-1.0, -math.inf)), ["-inf"]),
         (second(logprobs=(-1.0, 0.5)), ["0.5"]),
+        (second(given=((0, 3),)), ["given as ascending stretches of 0 .. 2"]),
+        (second(given=((0, 1),)), ["the log-prob 0 of given tokens"]),
+        (second(given=[(1, 2)]), ["given", "tuples"]),
         (second(finish_reason="done"), ["'done'", "stop, length"]),
         (lambda found: [{"a": 1}], ["{'a': 1}", "Completion"]),
     ],
@@ -94,6 +98,20 @@ def test_wrong_completions_of_any_generator_are_one_line(alter: Alter, named: li
         for text in (f"rollouts.generator = '{name}'", *named):
             assert text in str(raised.value)
         assert "\n" not in str(raised.value)
+
+
+def test_a_generator_that_does_not_go_on_from_a_start_or_lacks_an_ability_is_named() -> None:
+    start = Begun(index=4, token_ids=(5, 8), logprobs=(-0.5, 0.0), version=0)
+    request = Request("b+4", (1,), 1, Sampling(max_new_tokens=3), first_index=4, stream="b", starts={4: start})
+    generator = Altered(list)
+    for abilities, kind, named in (
+        ((), UsageError, r"group 'b'.*Altered lacks the ability 'join'"),
+        (("join",), UsageError, r"rollout 4 .*group 'b'.*Altered lacks the ability 'start'"),
+        (("join", "start"), PodsError, r"rollout 4 of request 'b\+4', which is not what goes on from its start"),
+    ):
+        generator.abilities = frozenset(abilities)
+        with pytest.raises(kind, match=named):
+            list(answers_of(generator, [request], kind=kind_of("m:f"), num_words=10))
 
 
 def test_what_a_users_generator_raises_is_one_line_and_what_another_raises_stays() -> None:

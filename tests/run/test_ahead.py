@@ -31,7 +31,7 @@ from podsrl.run.step.collect import new_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion
+from podsrl.types import Completion, Open, Way
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
 OPTIONS = (
@@ -77,7 +77,8 @@ def test_a_loop_by_hand_that_keeps_the_older_weights_gives_the_same_numbers(way:
         wanted = []
         for place, index in enumerate(data.draw(2)):
             task = hand.tasks.train[index]
-            wanted.append((replace(new_group(request_id(step, place, task.id), task), index=index, step=step), 8))
+            group = replace(new_group(request_id(step, place, task.id), task), index=index, step=step)
+            wanted.append(Open(group=group, ways=(Way(count=8),)))
         groups = hand.collector.answer(wanted, hand.sampling)
         selections = hand.choose(groups)
         update = hand.update(hand.make_batch(hand.credit(groups, selections)))
@@ -147,7 +148,7 @@ def test_a_run_that_was_saved_and_resumed_after_every_step_ends_bit_identical(wa
         trainer.save(tmp_path, EXTRA)
         trainer, other = other, trainer
         trainer.load(newest(tmp_path))
-        assert (trainer.collector.underway is None) == (step == 5)
+        assert (trainer.collector.round is None) == (step == 5)
     assert found == lines
     assert_same_weights(whole, trainer)
 
@@ -207,7 +208,7 @@ def run_of(trainer: Trainer, path: Path) -> Any:
 def test_no_step_is_begun_that_is_never_trained_and_the_last_weights_are_evaluated(tmp_path: Path) -> None:
     trainer = trainer_of("stop.steps=3")
     assert run_of(trainer, tmp_path / "run") == "finished"
-    assert trainer.collector.underway is None
+    assert trainer.collector.round is None
     assert isinstance(trainer.engine, Beside)
     assert trainer.engine.versions == [0, 0, 0, 1, 3]  # evaluations at the ends
     assert "parts.safetensors" not in [path.name for path in newest(tmp_path / "run" / "checkpoints").path.iterdir()]

@@ -27,12 +27,12 @@ from podsrl.run.metrics import step_metrics
 from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.step.collect import new_group
+from podsrl.run.step.opens import requests_of
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.step.wanted import More, Wanted, merged
 from podsrl.run.steps import training_step
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Group, Sample, Selection
+from podsrl.types import Completion, Group, Open, Sample, Selection, Way
 from points import (
     ALL_SLOTS,
     KEPT_PROCESSES,  # noqa: F401  # read by leftovers.py
@@ -141,9 +141,9 @@ def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_
             assert sample.prompt_ids == prompts[sample.group_id, sample.completion.index]
             assert sample.completion.version == result.trained_version
     for group in trainer.sample().seen:
-        wanted = Wanted(replace(group, rollouts=()), merged([More(1, r.prompt_ids, r.origin) for r in group.rollouts]))
-        requests = [request for request, _ in wanted.requests(group.prompt_ids, trainer.sampling)]
-        whole = trainer.engine.generate(requests)
+        ways = tuple(Way(count=1, prompt_ids=r.prompt_ids, origin=r.origin) for r in group.rollouts)
+        asked = Open(group=replace(group, rollouts=()), ways=ways)
+        whole = trainer.engine.generate(requests_of(asked, group.prompt_ids, trainer.sampling))
         found = {completion.index: completion.token_ids for completion in whole}
         assert found == {r.completion.index: r.completion.token_ids for r in group.rollouts}
         assert sorted(found) == list(range(len(group.rollouts)))
@@ -243,7 +243,8 @@ def test_the_default_slots_are_a_loop_by_hand_over_the_data_stream() -> None:
         wanted = []
         for place, index in enumerate(data.draw(3)):
             task = hand.tasks.train[index]
-            wanted.append((replace(new_group(request_id(step, place, task.id), task), index=index, step=step), 4))
+            group = replace(new_group(request_id(step, place, task.id), task), index=index, step=step)
+            wanted.append(Open(group=group, ways=(Way(count=4),)))
         groups = hand.collector.answer(wanted, hand.sampling)
         selections = hand.choose(groups)
         update = hand.update(hand.make_batch(hand.credit(groups, selections)))

@@ -24,6 +24,7 @@ from podsrl.run.session import resume, start
 from podsrl.run.step.collect import new_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.tasks import SYSTEM_PROMPTS
+from podsrl.types import Open, Way
 from runs import final_tensors, newest, numbers
 
 BASELINES = {"a": "grpo", "b": "grpo", "c": "grpo", "d": "grpo_ga", "e": "grpo_ga"}
@@ -186,7 +187,9 @@ def greedy(trainer: Trainer) -> dict[tuple[int, ...], tuple[int, ...]]:
     """Prompt -> what the trainer's generator answers to each held-out question, always its likeliest token."""
     sampling = Sampling(temperature=1.0, top_k=1, max_new_tokens=12, stop_token_ids=trainer.stop_token_ids)
     tasks = list(trainer.tasks.eval)
-    groups = trainer.collector.answer([(new_group(f"greedy/{task.id}", task), 1) for task in tasks], sampling)
+    groups = trainer.collector.answer(
+        [Open(group=new_group(f"greedy/{task.id}", task), ways=(Way(count=1),)) for task in tasks], sampling
+    )
     return {group.prompt_ids: group.rollouts[0].completion.token_ids for group in groups}
 
 

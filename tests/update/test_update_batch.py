@@ -52,9 +52,24 @@ def test_rows_are_laid_out_prompt_first_and_padded_on_the_right() -> None:
     assert batch.behaviour_logprobs.tolist() == [[0, 0, -7, 0], [0, -9, -2, -3]]
     assert batch.advantages.tolist() == [0.5, -1.0]
     assert (batch.num_sequences, batch.num_tokens) == (2, 4)
-    dtypes = [getattr(batch, field.name).dtype for field in fields(batch)]
+    dtypes = [value.dtype for field in fields(batch) if (value := getattr(batch, field.name)) is not None]
     assert dtypes == [torch.int64, torch.bool, torch.bool, torch.float32, torch.float32, torch.int64, torch.float32]
     assert batch.group.tolist() == [0, 1]
+
+
+def test_given_tokens_are_input_and_no_targets() -> None:
+    """The middle token of one row, and the first two of another whose advantages are one per token."""
+    middle = made.completion((7, 8, 9), logprobs=(-1.0, 0.0, -3.0), given=((1, 2),))
+    hinted = made.completion((2, 3, 4), logprobs=(0.0, 0.0, -4.0), given=((0, 2),))
+    batch = batch_from([(5, 6), (5,)], [middle, hinted], [0.5, (1.0, 2.0, 3.0)])
+    assert batch.input_ids.tolist() == [[5, 6, 7, 8, 9], [5, 2, 3, 4, 0]]
+    assert batch.completion_mask.int().tolist() == [[0, 0, 1, 1, 1], [0, 1, 1, 1, 0]]
+    assert batch.target_mask.int().tolist() == [[0, 0, 1, 0, 1], [0, 0, 0, 1, 0]]
+    assert batch.behaviour_logprobs.tolist() == [[0, 0, -1, 0, -3], [0, 0, 0, -4, 0]]
+    assert batch.advantages.tolist() == [[0, 0, 0.5, 0.5, 0.5], [0, 1, 2, 3, 0]]
+    assert batch.num_tokens == 3
+    [row] = [piece for piece in micro_batches(batch, 1) if piece.input_ids[0, 0] == 5 and piece.input_ids[0, 1] == 2]
+    assert row.given_mask is not None and row.given_mask.int().tolist() == [[0, 1, 1, 0]]
 
 
 def test_a_pad_token_inside_a_row_is_a_token_like_any_other() -> None:
@@ -71,7 +86,8 @@ def test_no_rows_make_an_empty_batch() -> None:
     batch = make_batch([], pad_token_id=0)
     assert (batch.num_sequences, batch.num_tokens, micro_batches(batch, 5)) == (0, 0, [])
     none_of_two = batch_of([2, 3]).rows(torch.tensor([], dtype=torch.int64))
-    assert [getattr(none_of_two, field.name).shape for field in fields(Batch)] == [(0, 0)] * 4 + [(0,)] * 3
+    shapes = [getattr(none_of_two, field.name).shape for field in fields(Batch)[:-1]]
+    assert shapes == [(0, 0)] * 4 + [(0,)] * 3
 
 
 @pytest.mark.parametrize(

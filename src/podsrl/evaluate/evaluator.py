@@ -68,8 +68,8 @@ class Evaluator:
         seed_globals(self.config.seed, 0, "eval")
         self.scorer.stats = ScoreStats()
         asked = eval_groups(self.questions, self.config.eval.num_samples)
-        for group in self._collector.answers(asked, self.sampling, num_waiting=_NUM_WAITING):
-            yield replace(group, rollouts=tuple(map(_without_logprobs, group.rollouts)))
+        for each in self._collector.answers(asked, self.sampling, num_waiting=_NUM_WAITING):
+            yield replace(each.group, rollouts=tuple(map(_without_logprobs, each.group.rollouts)))
 
     def close(self) -> None:
         """End the generator and the scorer's worker processes."""

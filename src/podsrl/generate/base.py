@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from podsrl.errors import UsageError
-from podsrl.types import Completion
+from podsrl.errors import UsageError, short
+from podsrl.types import Begun, Completion
 
 MIN_TEMPERATURE = 1e-6
 """Below it logits divided by it overflow."""
@@ -85,8 +85,8 @@ class Request:
     ids have to differ, and "<id of the group>+<first index>" is the form that this project uses.
 
     Raises:
-        UsageError: no prompt tokens, tokens that are no integers (of Python's or NumPy's), fewer than one rollout, or a
-            negative `first_index`.
+        UsageError: no prompt tokens, tokens that are no integers (of Python's or NumPy's), fewer than one rollout, a
+            negative `first_index`, or a start that cannot be gone on from.
     """
 
     id: str
@@ -99,6 +99,9 @@ class Request:
     stream: str | None = None
     """Names the random numbers; None: the id. With the engine's seed, a rollout's index and a token's position it
     decides every one of them, so the same stream and index repeat a draw."""
+    starts: Mapping[int, Begun] = field(default_factory=dict)
+    """Index -> what there is of that rollout, which goes on behind it; `Sampling.max_new_tokens` counts its tokens. A
+    completion begins with them."""
 
     def __post_init__(self) -> None:
         ids, option = tuple(self.prompt_ids), f"prompt_ids of request {self.id!r}"
@@ -109,6 +112,12 @@ class Request:
         object.__setattr__(self, "prompt_ids", tuple(map(int, ids)))
         _require(self.num_rollouts >= 1, f"num_rollouts of request {self.id!r}", self.num_rollouts, "at least 1")
         _require(self.first_index >= 0, f"first_index of request {self.id!r}", self.first_index, "0 or more")
+        for index, start in self.starts.items():
+            option, most = f"starts[{index}] of request {self.id!r}", self.sampling.max_new_tokens - 1
+            _require(index in self.indices and index == start.index, option, f"rollout {start.index}", "its own")
+            _require(len(start.token_ids) <= most, option, f"{len(start.token_ids)} tokens", f"at most {most}")
+            fault = fault_of(start)
+            _require(not fault, option, short(start.token_ids), fault)
 
     @property
     def indices(self) -> range:
@@ -119,6 +128,19 @@ class Request:
     def random_stream(self) -> str:
         """What names its random numbers."""
         return self.id if self.stream is None else self.stream
+
+
+def fault_of(begun: Begun) -> str:
+    """What is wanted of a rollout's columns and is not so; empty where all is."""
+    length, bounds = len(begun.token_ids), [0, *(place for stretch in begun.given for place in stretch)]
+    if len(begun.logprobs) != length or len(begun.versions) not in (0, length):
+        there_are = f"{len(begun.versions)} versions, {len(begun.logprobs)} log-probs"
+        return f"as many log-probs, and as many versions or none, not {there_are}"
+    if bounds != sorted(bounds) or bounds[-1] > length or any(start == end for start, end in begun.given):
+        return f"given as ascending stretches of 0 .. {length}, which {short(begun.given)} are not"
+    if any(any(begun.logprobs[start:end]) for start, end in begun.given):
+        return "the log-prob 0 of given tokens"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +183,8 @@ class EngineStats:
     prompt_tokens: int = 0
     """Prompt tokens read."""
     recomputed_tokens: int = 0
-    """Tokens computed again: of rollouts that come back without their keys and values, and of all that run when new
-    weights come. The metric is `tokens/reread`."""
+    """Tokens computed again: of rollouts that start with tokens or come back without their keys and values, and of all
+    that run when new weights come. The metric is `tokens/reread`."""
     slots_used: int = 0
     """Largest number of rollouts that ran at once."""
     rows_used: int = 0
@@ -197,6 +219,7 @@ class Generator(Protocol):
     """What it can do beyond these methods:
 
     - "join": `Request.first_index` and `Request.stream`, so that a later request adds rollouts to a group
+    - "start": `Request.starts`, so that a rollout goes on from tokens that it has
     - "abort_rollouts": `abort` takes (request id, rollout index) pairs beside request ids
     - "pause", "fork", "hooks": the methods and the attribute of these names of `Engine`
     - "beside": `generate` begins when it is called and goes on beside the caller, who may read the completions later

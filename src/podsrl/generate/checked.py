@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
-from podsrl.errors import PodsError, short
-from podsrl.generate.base import Generator, Request
+from podsrl.errors import PodsError, UsageError, short
+from podsrl.generate.base import Generator, Request, abilities_of, fault_of
 from podsrl.generate.kinds import Kind
 from podsrl.types import Completion, FinishReason
 
@@ -27,12 +27,25 @@ def answers_of(
 
     Raises:
         PodsError: a completion that was not asked for, came before, or cannot be; or one that did not come.
-        UsageError: a user's own generator raised.
+        UsageError: a user's own generator raised, or one lacks the ability "join" or "start" that a request needs.
     """
     wanted = list(requests)
+    _check_abilities(wanted, generator)
     with kind.calling():
         found = iter(generator.generate(wanted))
     return _checked(found, wanted, kind, num_words)
+
+
+def _check_abilities(requests: Sequence[Request], generator: Generator) -> None:
+    abilities = abilities_of(generator)
+    for request in requests:
+        what = f"group {request.random_stream!r}, and the generator {type(generator).__name__} lacks the ability"
+        if "join" not in abilities and (request.first_index > 0 or request.random_stream != request.id):
+            raise UsageError(
+                f"more rollouts are wanted of {what} 'join': use one that has it, or a budget of one round"
+            )
+        if "start" not in abilities and request.starts:
+            raise UsageError(f"rollout {min(request.starts)} goes on in {what} 'start': use one that has it")
 
 
 def _checked(
@@ -62,15 +75,17 @@ def _fault(completion: Completion, request: Request, num_words: int) -> str:
     ids, logprobs, most = completion.token_ids, completion.logprobs, request.sampling.max_new_tokens
     if completion.finish_reason not in get_args(FinishReason):
         return f"ended by {short(completion.finish_reason)}, wanted one of {', '.join(get_args(FinishReason))}"
-    if not all(isinstance(each, tuple) for each in (ids, logprobs, completion.versions)):
-        return "of lists, wanted token_ids, logprobs and versions as tuples"
+    if not all(isinstance(each, tuple) for each in (ids, logprobs, completion.versions, completion.given)):
+        return "of lists, wanted token_ids, logprobs, versions and given as tuples"
     if not ids and completion.finish_reason not in _UNFINISHED:
         return "without tokens"
-    if len(ids) > most or len(logprobs) != len(ids) or len(completion.versions) not in (0, len(ids)):
-        return (
-            f"of {len(ids)} tokens with {len(logprobs)} log-probs and {len(completion.versions)} versions, "
-            f"wanted at most {most}, as many log-probs, and as many versions or none"
-        )
+    if len(ids) > most:
+        return f"of {len(ids)} tokens, wanted at most {most}"
+    if fault := fault_of(completion):
+        return f"of {len(ids)} tokens, wanted {fault}"
+    start = request.starts.get(completion.index)
+    if start is not None and (ids[: len(start.token_ids)] != start.token_ids or completion.given != start.given):
+        return f"not what goes on from its start: {short(ids)} with given = {completion.given}"
     if ids and not (set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < num_words):
         return f"not of token ids 0 .. {num_words - 1}: {short(ids)}"
     if completion.finish_reason != "invalid" and not _are_logprobs(logprobs):

@@ -15,7 +15,7 @@ from podsrl.run.step.collect import OnAnswer, new_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.score import ScoreStats
 from podsrl.score.accuracy import Accuracy, accuracy_metrics, accuracy_of
-from podsrl.types import Group, Task
+from podsrl.types import Group, Open, Task, Way
 
 NUM_EXAMPLES = 3
 """Questions whose first answer each evaluation records: the same ones every time."""
@@ -56,10 +56,10 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
     trainer.settle()
     start = time.perf_counter()
     seed_globals(trainer.config.seed, trainer.progress.step, "eval")
-    wanted = eval_groups(dict(enumerate(trainer.tasks.eval)), trainer.config.eval.num_samples)
+    opens = eval_groups(dict(enumerate(trainer.tasks.eval)), trainer.config.eval.num_samples)
     sampling = eval_sampling(trainer.config, trainer.stop_token_ids)
     trainer.scorer.stats = ScoreStats()
-    groups = trainer.collector.answer(wanted, sampling, on_answer=on_answer)
+    groups = trainer.collector.answer(opens, sampling, on_answer=on_answer)
     num_stopped = sum(trainer.processes.gather(trainer.scorer.stats.num_stopped))
     return Evaluation(
         step=trainer.progress.step,
@@ -76,9 +76,10 @@ def _example(group: Group) -> dict[str, Any]:
     return {"id": task.id, "prompt": prompt_text(task.prompt), "answer": task.answer, **said}
 
 
-def eval_groups(tasks: Mapping[int, Task], num_samples: int) -> list[tuple[Group, int]]:
+def eval_groups(tasks: Mapping[int, Task], num_samples: int) -> list[Open]:
     """What an evaluation asks of held-out questions, by their places: the random numbers depend on place and id."""
-    return [(new_group(f"eval/{place}/{task.id}", task), num_samples) for place, task in tasks.items()]
+    ways = (Way(count=num_samples),)
+    return [Open(group=new_group(f"eval/{place}/{task.id}", task), ways=ways) for place, task in tasks.items()]
 
 
 def eval_sampling(config: RunConfig, stop_token_ids: tuple[int, ...]) -> Sampling:

@@ -143,7 +143,7 @@ class _Run:
         A run that is a step ahead would not go on with the same numbers without the step that had begun.
         """
         trainer = self._trainer
-        has_step = trainer.collector.underway is not None or not trainer.config.steps.is_ahead
+        has_step = trainer.collector.round is not None or not trainer.config.steps.is_ahead
         is_whole = trainer.is_between_steps and trainer.learner.version == self._version
         if trainer.processes.is_alone and is_whole and has_step:
             with suppress(PodsError):  # the first error is the one to be told

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podsrl.run.group_log import group_line
+from podsrl.run.step.opens import TOO_LONG
 from podsrl.run.step.step_result import StepResult, samples_by_group
-from podsrl.run.step.wanted import TOO_LONG
 from podsrl.types import Group, Rollout
 
 Json = dict[str, Any]
@@ -88,7 +88,8 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
     untrained = (*result.left_out, *result.probes)
     pruned = [r for group in (*result.groups, *untrained) for r in group.rollouts if r.is_pruned]
     ended = [*rollouts, *_judged(untrained)]
-    num_ended, num_kept, num_pruned = (int(_lengths(some).sum()) for some in (ended, kept, pruned))
+    num_ended, num_kept, num_pruned = (sum(r.completion.num_drawn for r in some) for some in (ended, kept, pruned))
+    num_given = sum(rollout.completion.num_given for rollout in (*ended, *pruned))
     fates = {
         "trained": num_trained,
         "skipped": num_kept - num_trained,
@@ -102,6 +103,7 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
         "tokens/forwarded": load.num_forwarded,
         "tokens/reread": load.num_reread,
         **{f"tokens/{fate}": count for fate, count in fates.items()},
+        **({"tokens/given": num_given} if num_given else {}),
         "rollouts/pruned": len(pruned),
         "rollouts/postponed": load.num_postponed,
     }

@@ -1,22 +1,22 @@
-"""Exchange groups, so that every process holds all groups of a step."""
+"""Exchange open groups, so that every process holds all groups of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from podsrl.records import decode, encode
+from podsrl.records import decode_open, encode_open
 from podsrl.scale.processes import Processes
-from podsrl.types import Group, Task
+from podsrl.types import Open
 
 
-def exchange_groups(tasks: Mapping[str, Task], own: Sequence[Group], processes: Processes) -> list[Group]:
-    """All groups on every process: one per task (group id -> task), in their order; log-probs become float32.
+def exchange(opens: Sequence[Open], own: Sequence[Open], processes: Processes) -> list[Open]:
+    """All of `own` on every process, in the order of `opens` (the same on every process); log-probs become float32.
 
-    Each group is `own` on exactly one process.
+    Each group of `opens` is in `own` on exactly one process.
     """
-    found = {group.id: group for group in own}
+    tasks, found = {each.group.id: each.group.task for each in opens}, {each.group.id: each for each in own}
     if not processes.is_alone:
-        for rank, data in enumerate(processes.gather_bytes(encode(own))):
+        for rank, data in enumerate(processes.gather_bytes(encode_open(own))):
             if rank != processes.rank:
-                found |= {group.id: group for group in decode(data, lambda name, index: tasks[name])}
+                found |= {each.group.id: each for each in decode_open(data, lambda name, index: tasks[name])}
     return [found[name] for name in tasks]

@@ -35,15 +35,22 @@ class Batch:
     attention_mask: Tensor
     """[B, T] bool: prompt and completion."""
     target_mask: Tensor
-    """[B, T] bool: completion."""
+    """[B, T] bool: completion, without the tokens that were given."""
     behaviour_logprobs: Tensor
-    """[B, T] float32, natural logs under the policy that sampled the tokens; 0 outside the completion."""
+    """[B, T] float32, natural logs under the policy that sampled the tokens; 0 where there is no target."""
     advantages: Tensor
     """[B] float32, one per row; or [B, T] float32, one per token, 0 outside the completion."""
     group: Tensor
     """[B] int64: the same number for neighbouring rows with the same prompt."""
     row_weights: Tensor
     """[B] float32: what a row counts in a mean over groups, as `group_weights` gives it."""
+    given_mask: Tensor | None = None
+    """[B, T] bool: tokens of the completion that no policy drew (`Begun.given`); None: there are none."""
+
+    @property
+    def completion_mask(self) -> Tensor:
+        """[B, T] bool."""
+        return self.target_mask if self.given_mask is None else self.target_mask | self.given_mask
 
     @property
     def num_sequences(self) -> int:
@@ -51,7 +58,7 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        """Completion tokens."""
+        """Targets."""
         return int(self.target_mask.sum())
 
     def has_advantage(self) -> Tensor:
@@ -72,6 +79,7 @@ class Batch:
             advantages=self.advantages[index] if self.advantages.ndim == 1 else self.advantages[index, :width],
             group=self.group[index],
             row_weights=self.row_weights[index],
+            given_mask=None if self.given_mask is None else self.given_mask[index, :width],
         )
 
     def to(self, device: torch.device) -> Batch:
@@ -113,15 +121,17 @@ def make_batch(samples: Sequence[Sample], *, pad_token_id: int, row_weights: Seq
     tokens = chain.from_iterable((*sample.prompt_ids, *sample.completion.token_ids) for sample in samples)
     column = torch.arange(int(lengths.max()) if len(lengths) else 0)
     attention_mask = column < lengths[:, None]
-    target_mask = attention_mask & (column >= prompt_lengths[:, None])
+    completion_mask = attention_mask & (column >= prompt_lengths[:, None])
+    given_mask = _given(completions, prompt_lengths, completion_mask)
     return Batch(
         input_ids=_fill(attention_mask, _flat(tokens, np.int64), pad_token_id),
         attention_mask=attention_mask,
-        target_mask=target_mask,
-        behaviour_logprobs=_fill(target_mask, _flat_logprobs(completions), 0.0),
-        advantages=_advantages(samples, target_mask),
+        target_mask=completion_mask if given_mask is None else completion_mask & ~given_mask,
+        behaviour_logprobs=_fill(completion_mask, _flat_logprobs(completions), 0.0),
+        advantages=_advantages(samples, completion_mask),
         group=_group(prompt_ids),
         row_weights=torch.tensor(group_weights(samples) if row_weights is None else row_weights, dtype=torch.float32),
+        given_mask=given_mask,
     )
 
 
@@ -164,7 +174,17 @@ def to_samples(groups: Sequence[Group], selections: Sequence[Selection], advanta
     return samples
 
 
-def _advantages(samples: Sequence[Sample], target_mask: Tensor) -> Tensor:
+def _given(completions: Sequence[Completion], prompt_lengths: Tensor, completion_mask: Tensor) -> Tensor | None:
+    if not any(done.given for done in completions):
+        return None
+    mask = torch.zeros_like(completion_mask)
+    for row, (done, length) in enumerate(zip(completions, prompt_lengths.tolist(), strict=True)):
+        for start, end in done.given:
+            mask[row, length + start : length + end] = True
+    return mask
+
+
+def _advantages(samples: Sequence[Sample], completion_mask: Tensor) -> Tensor:
     """[B] float32; [B, T] where a sample has an advantage per token."""
     values = [sample.advantage for sample in samples]
     if not any(isinstance(value, tuple) for value in values):
@@ -178,7 +198,7 @@ def _advantages(samples: Sequence[Sample], target_mask: Tensor) -> Tensor:
                 f"row {row} has {len(rows[-1])} advantages for the {length} tokens of its completion; wanted one "
                 "number, or one per token"
             )
-    return _fill(target_mask, _flat(chain.from_iterable(rows), np.float32), 0.0)
+    return _fill(completion_mask, _flat(chain.from_iterable(rows), np.float32), 0.0)
 
 
 def empty_piece() -> Batch:

@@ -44,8 +44,8 @@ def num_forwarded(batch: Batch, *, shared: bool) -> int:
 
 def _lengths(batch: Batch) -> tuple[Tensor, Tensor]:
     """[B] tokens of each prompt, and of each completion but its last, on the CPU."""
-    targets = batch.target_mask.sum(-1).cpu()
-    return batch.attention_mask.sum(-1).cpu() - targets, (targets - 1).clamp(min=0)
+    completions = batch.completion_mask.sum(-1).cpu()
+    return batch.attention_mask.sum(-1).cpu() - completions, (completions - 1).clamp(min=0)
 
 
 def _first(batch: Batch) -> Tensor:

@@ -16,7 +16,7 @@ from podsrl.run.metrics import step_metrics
 from podsrl.run.step.collect import new_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.types import Completion, FinishReason, Task
+from podsrl.types import Completion, FinishReason, Open, Task, Way
 
 SLOW = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=light_rewards:slow")
 
@@ -25,6 +25,10 @@ def small_trainer(*overrides: str) -> Trainer:
     sizes = ("rollouts.num_prompts=2", "rollouts.num_rollouts=8", "select.num_kept=4", "task.num_eval=8")
     overrides = (*overrides, "rollouts.max_new_tokens=24", "task.reward_workers=1")
     return Trainer(load_config("pods", [*sizes, *overrides]))
+
+
+def asked(name: str, task: Task, count: int) -> Open:
+    return Open(group=new_group(name, task), ways=(Way(count=count),))
 
 
 class Decoded:
@@ -48,9 +52,9 @@ def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None
     begun: list[str] = []
     prefetch = trainer.scorer.prefetch
     trainer.scorer.prefetch = lambda task, text: (begun.append(text), prefetch(task, text))[1]  # type: ignore[method-assign]
-    wanted = [(new_group(name, task), 8) for name, task in zip("ab", trainer.tasks.train, strict=False)]
-    for group, _ in wanted:
-        trainer.collector.prompt_ids(group.task)  # by the tokenizer that can do it
+    wanted = [asked(name, task, 8) for name, task in zip("ab", trainer.tasks.train, strict=False)]
+    for each in wanted:
+        trainer.collector.prompt_ids(each.group.task)  # by the tokenizer that can do it
     trainer.collector.tokenizer = tokenizer
     groups = trainer.collector.answer(wanted, trainer.sampling)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -62,19 +66,19 @@ def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None
 
 def test_groups_that_are_judged_as_they_end_are_those_that_are_judged_together() -> None:
     trainer = small_trainer()
-    wanted = [(new_group(name, task), 2) for name, task in zip("abc", trainer.tasks.train, strict=False)]
+    wanted = [asked(name, task, 2) for name, task in zip("abc", trainer.tasks.train, strict=False)]
     together = trainer.collector.answer(wanted, trainer.sampling)
     for num_waiting in (0, 1, 9):
         found = trainer.collector.answers(wanted, trainer.sampling, num_waiting=num_waiting)
-        assert sorted(found, key=lambda group: group.id) == together
+        assert sorted((each.group for each in found), key=lambda group: group.id) == together
 
 
 def test_a_generator_that_cannot_join_is_named() -> None:
     trainer = small_trainer()
-    [part] = trainer.collector.answer([(new_group("a", trainer.tasks.train[0]), 3)], trainer.sampling)
+    [part] = trainer.collector.answer([asked("a", trainer.tasks.train[0], 3)], trainer.sampling)
     trainer.engine.abilities = frozenset()
     with pytest.raises(UsageError, match=r"group 'a'.*Engine.*'join'"):
-        trainer.collector.answer([(part, 5)], trainer.sampling)
+        trainer.collector.answer([Open(group=part, ways=(Way(count=8),))], trainer.sampling)
 
 
 class Fated(Generator):
@@ -115,6 +119,46 @@ def test_pruned_rollouts_stay_in_their_group_without_a_reward_and_postponed_ones
     assert line["tokens/postponed"] > 0
 
 
+class Stopping(Generator):
+    """The engine, which stops some rollouts of each group after two tokens, the first time."""
+
+    abilities = frozenset({"join", "start"})
+
+    def __init__(self, engine: Generator, stopped: set[int]) -> None:
+        self.engine, self.stopped, self.version = engine, stopped, engine.version
+        self.seen: set[tuple[str, int]] = set()
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        for done in self.engine.generate(requests):
+            place = done.request_id.partition("+")[0], done.index
+            cut = {"token_ids": done.token_ids[:2], "logprobs": done.logprobs[:2], "finish_reason": "postponed"}
+            is_first = done.index in self.stopped and place not in self.seen
+            self.seen.add(place)
+            yield replace(done, **cut) if is_first else done  # type: ignore[arg-type]
+
+    def load_weights(self, named_tensors: Any, version: int) -> None:
+        self.engine.load_weights(named_tensors, version)
+
+
+def test_rollouts_that_are_postponed_go_on_when_their_group_is_asked_again() -> None:
+    plain, trainer = (small_trainer("budget.rollouts=small_parts:twice") for _ in range(2))
+    trainer.engine = Stopping(trainer.engine, {1, 2, 6})
+    expected, found = plain.sample(), trainer.sample()
+    again = {group.id for group in expected.seen if len(group.rollouts) > 8}
+    assert again
+    for group, other in zip(expected.seen, found.seen, strict=True):
+        if group.id in again:
+            assert [r.completion.index for r in other.rollouts] == list(
+                range(8 + 5)
+            )  # five had ended when it was asked
+            whole = zip(group.rollouts, other.rollouts, strict=False)
+            assert all((a.completion.token_ids, a.reward) == (b.completion.token_ids, b.reward) for a, b in whole)
+        else:
+            assert [r.completion.index for r in other.rollouts] == [0, 3, 4, 5, 7]
+    rest = {each.group.id: [done.index for done in each.begun] for each in found.unfinished}
+    assert rest == {group.id: [1, 2, 6] for group in expected.seen if group.id not in again}
+
+
 def test_chunks_are_chosen_from_alone() -> None:
     trainer = small_trainer("select.num_chunks=2")
     groups = trainer.sample().groups
@@ -136,7 +180,7 @@ def test_a_step_whose_generator_is_lost_halfway_is_not_under_way(monkeypatch: py
     monkeypatch.setattr(trainer.engine, "generate", lost)
     with pytest.raises(LostGenerator):
         trainer.sample()
-    assert trainer.collector.underway is None
+    assert trainer.collector.round is None
     monkeypatch.setattr(trainer.engine, "generate", whole)
     assert trainer.sample().groups == wanted
 
@@ -145,4 +189,4 @@ def test_a_prompt_over_the_limit_is_refused_when_it_comes_up() -> None:
     trainer = small_trainer("rollouts.max_prompt_tokens=30")
     long = Task(id="long", prompt="What is 12345678 + 12345678 + 1?\n", answer="1")
     with pytest.raises(UsageError, match=r"prompt of task 'long' has \d+ tokens, wanted 1 .. rollouts.max_prompt"):
-        trainer.collector.answer([(new_group("a", long), 2)], trainer.sampling)
+        trainer.collector.answer([asked("a", long, 2)], trainer.sampling)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from made import completion
+from made import completion, group
 from podsrl.generate import EngineStats
 from podsrl.run.step.collected import Collected, Load, gather_load
 from podsrl.score.scorer import ScoreStats
+from podsrl.types import Open, Way
 
-OTHER = (9, 100, 20, 300, 8000, 1, 2, ["late", "memory"], 1, 6)
+OTHER = (9, 100, 20, 300, 8000, 1, 2, ["late", "memory"])
 """What another process counted, in the order in which a process sends it."""
 
 
@@ -25,12 +26,13 @@ def load(step: Collected, *others: tuple[Any, ...], peak_bytes: int | None = 500
 
 def collected(*lengths: int) -> Collected:
     """A step's, with unfinished completions of these lengths."""
+    begun = tuple(completion((7,) * length, finish_reason="postponed") for length in lengths)
     stats = EngineStats(steps=7, tokens=60, forwarded=41, recomputed_tokens=5)
     return Collected(
         seen=(),
         trained=frozenset(),
         data_position=0,
-        postponed=tuple(completion((7,) * length, finish_reason="postponed") for length in lengths),
+        unfinished=(Open(group=group("q"), ways=(Way(count=len(lengths)),), begun=begun),),
         stats=stats,
         peak_kv_bytes=400,
         overlapped_seconds=0.0,
@@ -65,8 +67,8 @@ def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_
         num_stopped=4,
         num_hurried=6,
         stopped_reasons=("time", "late", "memory"),
-        num_postponed=3,
-        num_postponed_tokens=11,
+        num_postponed=2,
+        num_postponed_tokens=5,
     )
 
 

@@ -211,7 +211,7 @@ def test_a_generator_of_ones_own_and_its_errors(new_process: Any, monkeypatch: p
 
 
 def test_it_works_while_the_caller_does_not_read(model: Any, process: ProcessGenerator) -> None:
-    assert process.abilities == {"beside", "join", "abort_rollouts"}
+    assert process.abilities == {"beside", "join", "start", "abort_rollouts"}
     stream = process.generate(REQUESTS)
     assert select.select([process._child.channel], [], [], 300)[0], "nothing came beside the caller"
     with pytest.raises(UsageError, match="open"):

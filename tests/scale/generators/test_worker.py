@@ -18,6 +18,7 @@ from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights, mapped
 from podsrl.scale.generators.worker import Blueprint, Worker, decode_requests, encode_requests
 from podsrl.sync import weights_digest
+from podsrl.types import Begun
 
 SAMPLING = Sampling(temperature=0.8, top_p=0.9, max_new_tokens=12, stop_token_ids=(1,))
 REQUESTS = [Request("a/ü", (3, 9), 5, SAMPLING), Request("b", (4,), 4, SAMPLING, first_index=3, stream="c")]
@@ -111,6 +112,8 @@ def test_an_abort_that_is_heard_during_the_call_before_its_own_is_kept(blueprint
 def test_requests_come_back_as_they_were() -> None:
     sampling = Sampling(temperature=0.1, stop_strings=("ü", "\n"), stop_token_ids=(1, 2), min_p=0.3)
     requests = [*REQUESTS, Request("x", tuple(range(1000)), 2, sampling)]
+    start = Begun(index=5, token_ids=(3, 4), logprobs=(0.0, -0.1), version=2, versions=(2, 3), given=((0, 1),))
+    requests.append(Request("s", (1,), 3, first_index=4, starts={5: start}))
     assert decode_requests(encode_requests(requests)) == requests
 
 

@@ -39,7 +39,7 @@ from podsrl.generate.schedule.scheduler import Scheduler, default_predictor, mak
 from podsrl.lib.torch_model import evaluating
 from podsrl.types import Completion
 
-ABILITIES = frozenset({"join", "abort_rollouts", "pause", "fork", "hooks"})
+ABILITIES = frozenset({"join", "start", "abort_rollouts", "pause", "fork", "hooks"})
 """See `Generator.abilities`."""
 _NO_BOUND = 1 << 31
 
@@ -272,7 +272,7 @@ class Engine:
         stepper = self._stepper if source.state == "running" else None
         history = source.history if stepper is None else stepper.rows.history_of(source)
         for fork in forks:
-            fork.history, fork.marks = history, list(source.marks)
+            fork.history, fork.marks, fork.given = history, list(source.marks), source.given
             fork.job.num_tokens = len(history)
         if self._own is not None and request_id in self._own:
             self._own.add(into)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -28,7 +29,7 @@ from podsrl.generate.base import Request
 from podsrl.generate.engine.kv_pool import SavedRow
 from podsrl.generate.engine.random_numbers import request_key, row_keys
 from podsrl.generate.schedule.job import Job
-from podsrl.types import Completion, FinishReason
+from podsrl.types import Begun, Completion, FinishReason
 
 State = Literal["paused", "waiting", "running", "ended"]
 Key = tuple[str, int]
@@ -78,7 +79,10 @@ class Sequence:
     kept: SavedRow | None = None
     """Its keys and values, where a pause kept them."""
     marks: list[tuple[int, int]] = field(default_factory=list)
-    """(tokens made before, version): from there on the weights of that version draw its tokens."""
+    """(tokens made before, version): from there on the weights of that version draw its tokens. Before the first mark
+    there are given tokens alone."""
+    given: tuple[tuple[int, int], ...] = ()
+    """As in `Begun`."""
 
     @property
     def key(self) -> Key:
@@ -110,8 +114,8 @@ class Sequence:
         marks = [(start, version) for start, version in self.marks if start < num_tokens]
         if len(marks) < 2:
             return ()
-        ends = [*(start for start, _ in marks[1:]), num_tokens]
-        return tuple(v for (start, v), end in zip(marks, ends, strict=True) for _ in range(start, end))
+        bounds = pairwise([0, *(start for start, _ in marks[1:]), num_tokens])
+        return tuple(v for (_, v), (start, end) in zip(marks, bounds, strict=True) for _ in range(start, end))
 
     def completion(self, reason: FinishReason, version: int) -> Completion:
         """The record handed out; `version` is for a sequence that made no token."""
@@ -123,7 +127,16 @@ class Sequence:
             finish_reason=reason,
             version=self.marks[0][1] if self.marks else version,
             versions=self.versions(),
+            given=self.given,
         )
+
+    def begin(self, start: Begun) -> None:
+        """Go on from there."""
+        self.history = History(np.array(start.token_ids, np.int32), np.array(start.logprobs, np.float32))
+        self.job.num_tokens, self.given = len(start.token_ids), start.given
+        if start.num_drawn > 0:
+            for place, version in enumerate(start.versions or (start.version,)):
+                self.mark(place, version)
 
 
 def new_sequences(request: Request, seed: int, first_order: int) -> list[Sequence]:
@@ -132,7 +145,10 @@ def new_sequences(request: Request, seed: int, first_order: int) -> list[Sequenc
     keys = row_keys(np.full(len(indices), request_key(seed, stream)), indices)
     length, limit = len(request.prompt_ids), request.sampling.max_new_tokens
     jobs = [Job(stream, index, length, limit, order=first_order + i) for i, index in enumerate(indices)]
-    return [Sequence(request, job.index, job, key) for job, key in zip(jobs, keys, strict=True)]
+    sequences = [Sequence(request, job.index, job, key) for job, key in zip(jobs, keys, strict=True)]
+    for index, start in request.starts.items():
+        sequences[index - request.first_index].begin(start)
+    return sequences
 
 
 def find_sequences(by_request: Mapping[str, list[Sequence]], ids: Ids) -> list[Sequence]:

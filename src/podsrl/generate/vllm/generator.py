@@ -18,15 +18,17 @@ from podsrl.generate.vllm import start
 from podsrl.generate.vllm.handover import WeightFolder, with_tied
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import (
-    check_drawing,
+    check_request,
+    drawn_of,
     new_cache_salt,
     new_completion,
     rollout_options,
+    whole_of,
 )
 from podsrl.generate.vllm.watch import Watch
 from podsrl.types import Completion
 
-ABILITIES = frozenset({"join", "abort_rollouts", "proof"})
+ABILITIES = frozenset({"join", "start", "abort_rollouts", "proof"})
 
 
 @dataclass(slots=True, eq=False)
@@ -169,7 +171,8 @@ class VLLM(Generator):
         self._check(requests)
         priorities = self._priorities.of(requests)
         inbox: deque[tuple[_Rollout, Any]] = deque()
-        rollouts = [_Rollout(request, i, self.version, inbox) for request in requests for i in request.indices]
+        asked = {request.id: request for request in requests}
+        rollouts = [_Rollout(drawn_of(each, i), i, self.version, inbox) for each in requests for i in each.indices]
         keys: list[str] = []
         try:
             for rollout in rollouts:
@@ -178,14 +181,17 @@ class VLLM(Generator):
             for _ in rollouts:
                 while not inbox:
                     self._step()
-                yield self._completion(*inbox.popleft())
+                drawn = self._completion(*inbox.popleft())
+                found = whole_of(asked[drawn.request_id], drawn)
+                self._priorities.finish(found)
+                yield found
         finally:
             self._drop([key for key in keys if key in self._running])
 
     def _check(self, requests: Sequence[Request]) -> None:
         used = {rollout.request.id for rollout in self._running.values()}
         for request in requests:
-            check_drawing(request.sampling)
+            check_request(request)
             if request.id in used:
                 raise UsageError(f"request id {request.id!r} is used twice: give every request that runs its own id")
             used.add(request.id)
@@ -265,7 +271,6 @@ class VLLM(Generator):
             self.stats.prompt_tokens += len(request.prompt_ids) - (output.num_cached_tokens or 0)
         self.stats.tokens += len(found.token_ids)
         self.stats.forwarded += len(found.token_ids)
-        self._priorities.finish(found)
         return found
 
 

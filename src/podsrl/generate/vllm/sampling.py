@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from podsrl.errors import PodsError, UsageError
@@ -59,8 +60,63 @@ def rollout_options(request: Request, index: int, seed: int) -> dict[str, Any]:
     }
 
 
-def check_drawing(sampling: Sampling) -> None:
+def drawn_of(request: Request, index: int) -> Request:
+    """What vLLM draws of a rollout: what there is of it stands behind the prompt.
+
+    The tokens behind a start have random numbers of their own: vLLM counts those that it draws from 0.
+
+    Example:
+        >>> from podsrl.types import Begun
+        >>> start = Begun(index=0, token_ids=(7, 8), logprobs=(0, 0), version=0, given=((0, 2),))
+        >>> drawn = drawn_of(Request("q", (5,), 1, Sampling(max_new_tokens=9), starts={0: start}), 0)
+        >>> drawn.prompt_ids, drawn.sampling.max_new_tokens
+        ((5, 7, 8), 7)
+    """
+    if index not in request.starts:
+        return request
+    ids = request.starts[index].token_ids
+    return replace(
+        request,
+        prompt_ids=request.prompt_ids + ids,
+        sampling=replace(request.sampling, max_new_tokens=request.sampling.max_new_tokens - len(ids)),
+        stream=f"{request.random_stream}>{len(ids)}",
+        starts={},
+    )
+
+
+def whole_of(request: Request, drawn: Completion) -> Completion:
+    """The completion of what `drawn_of` gave, behind what there was of the rollout."""
+    start = request.starts.get(drawn.index)
+    if start is None:
+        return drawn
+    before = start.versions or (start.version if start.num_drawn > 0 else drawn.version,) * len(start.token_ids)
+    versions = before + (drawn.version,) * len(drawn.token_ids)
+    return replace(
+        drawn,
+        token_ids=start.token_ids + drawn.token_ids,
+        logprobs=start.logprobs + drawn.logprobs,
+        version=versions[0] if versions else drawn.version,
+        versions=versions if len(set(versions)) > 1 else (),
+        given=start.given,
+    )
+
+
+def check_request(request: Request) -> None:
     """Check that vLLM draws as a request says.
+
+    Raises:
+        UsageError: as of `check_drawing`; or starts with stop strings, which vLLM looks for in what it draws alone.
+    """
+    check_drawing(request.sampling)
+    if request.starts and request.sampling.stop_strings:
+        raise UsageError(
+            f"request {request.id!r} has starts and stop_strings = {request.sampling.stop_strings}, which vLLM looks "
+            "for behind the starts alone: use stop_token_ids, or rollouts.generator = 'engine'"
+        )
+
+
+def check_drawing(sampling: Sampling) -> None:
+    """Check that vLLM draws as `sampling` says.
 
     Raises:
         UsageError: a temperature that vLLM does not take, or `min_p` with `top_p`, which it applies in another order.

@@ -24,7 +24,14 @@ from podsrl.generate.vllm.checks import (
 from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, FolderStore, ServerLock, WeightFolder
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 from podsrl.generate.vllm.order import Priorities
-from podsrl.generate.vllm.sampling import check_drawing, new_cache_salt, new_completion, rollout_options
+from podsrl.generate.vllm.sampling import (
+    check_request,
+    drawn_of,
+    new_cache_salt,
+    new_completion,
+    rollout_options,
+    whole_of,
+)
 from podsrl.generate.vllm.workers import Job, Workers
 from podsrl.types import Completion
 
@@ -56,7 +63,7 @@ class VLLMServer(Generator):
         UsageError: the server was started in another way than a run needs, has another model, or is another run's.
     """
 
-    abilities = frozenset({"join", "abort_rollouts", "beside", "proof"})
+    abilities = frozenset({"join", "start", "abort_rollouts", "beside", "proof"})
 
     def __init__(
         self,
@@ -115,13 +122,13 @@ class VLLMServer(Generator):
         """
         wanted = list(requests)
         for request in wanted:
-            check_drawing(request.sampling)
+            check_request(request)
         self.describe(wanted)
         priorities, results = self._priorities.of(wanted), SimpleQueue[Completion | BaseException]()
-        jobs = [Job(each, i, priorities[each.id, i], results) for each in wanted for i in each.indices]
+        jobs = [Job(drawn_of(each, i), i, priorities[each.id, i], results) for each in wanted for i in each.indices]
         self._check_weights()
         self._workers.submit(jobs)
-        reading = self._read(jobs, results)
+        reading = self._read({each.id: each for each in wanted}, jobs, results)
         next(reading)
         return reading  # type: ignore[return-value]
 
@@ -193,7 +200,9 @@ class VLLMServer(Generator):
 
     # --- rollouts ---
 
-    def _read(self, jobs: list[Job], results: SimpleQueue[Completion | BaseException]) -> Iterator[Completion | None]:
+    def _read(
+        self, asked: dict[str, Request], jobs: list[Job], results: SimpleQueue[Completion | BaseException]
+    ) -> Iterator[Completion | None]:
         prompts = {job.key: len(job.request.prompt_ids) for job in jobs}
         try:
             yield None
@@ -201,10 +210,11 @@ class VLLMServer(Generator):
                 found = results.get()
                 if isinstance(found, BaseException):
                     raise found
-                self._priorities.finish(found)
                 self._stats.tokens += len(found.token_ids)
                 self._stats.forwarded += len(found.token_ids)
                 self._stats.prompt_tokens += prompts[found.request_id, found.index]
+                found = whole_of(asked[found.request_id], found)
+                self._priorities.finish(found)
                 yield found
         finally:
             own = set(jobs)

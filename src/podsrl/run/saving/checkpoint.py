@@ -4,7 +4,7 @@
       model/                  weights, config and tokenizer in Hugging Face layout
       optimizer.safetensors   moments by parameter name
       parts.safetensors       arrays that parts of the config remember, by "part/key", and the step that has begun
-                          (run/step/underway.py); absent where there are none
+                          (run/step/round.py); absent where there are none
       state.json              step, version, data position, seconds, sizes of the logs, the config (run/saving/state.py)
       manifest.json           size and SHA-256 of every file above
 

@@ -7,10 +7,9 @@ of the groups, and all of them hold all groups afterwards.
 
 from __future__ import annotations
 
-import math
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -24,12 +23,12 @@ from podsrl.lib.stages import EXCHANGE
 from podsrl.policy import prompt_ids
 from podsrl.run.step.agreement import check_same_asks
 from podsrl.run.step.collected import Collected
-from podsrl.run.step.underway import Underway, take_stats
-from podsrl.run.step.wanted import TOO_LONG, More, Wanted, by_group, check_join, merged
-from podsrl.scale.exchange import exchange_groups
+from podsrl.run.step.opens import TOO_LONG, requests_of, with_completions
+from podsrl.run.step.round import Round, take_stats
+from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes
 from podsrl.score import Scorer
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Completion, Group, Open, Rollout, Task, Way
 
 MAX_REMEMBERED_PROMPTS = 4096
 
@@ -72,8 +71,8 @@ class Collector:
     ) -> None:
         self.engine, self.scorer, self.tokenizer, self._processes = engine, scorer, tokenizer, processes
         self.budget, self.sampling = budget, sampling
-        self.underway: Underway | None = None
-        """The step that has begun and is not finished."""
+        self.round: Round | None = None
+        """The first of a step that has begun and is not finished."""
         self._train = train
         self._max_prompt_tokens, self._max_guided_tokens = max_prompt_tokens, max_guided_tokens
         self._kind, self._num_words = kind, num_words
@@ -91,107 +90,88 @@ class Collector:
             UsageError: a part of the budget failed, or gave something that cannot be asked.
         """
         with stage("generate"):
-            wanted = self._asked(view)
-            take_stats(self.engine)
-            rest = self._generated(self._processes.share(wanted), self.sampling)
-            self.underway = Underway(view=view, wanted=wanted, rest=rest, begun=time.perf_counter())
+            self.round = self._begun(view, {})
 
     def read(self, *, is_judged: bool = False) -> None:
-        """Wait until round 0 of the step under way, if there is one, is generated; the step stays under way.
+        """Wait until the round that has begun, if one has, is generated.
 
-        With `is_judged` slow rewards begin as the completions come: then `finish` has to follow. After an error no step
-        is under way.
+        With `is_judged` slow rewards begin as the completions come: then `finish` has to follow. After an error nothing
+        has begun.
         """
-        step = self.underway
-        if step is None or step.rest is None:
-            return
-        step.overlapped_seconds = time.perf_counter() - step.begun
-        try:
-            for rollout in self._prefetched(step.wanted, step.rest) if is_judged else step.rest:
-                step.rollouts.append(rollout)
-        except BaseException:
-            self.underway = None  # nothing can read what is missing, and a checkpoint must not hold a part of a step
-            raise
-        step.rest = None
-        step.stats, step.peak_kv_bytes = take_stats(self.engine)
+        step, self.round = self.round, None  # no checkpoint must hold a part of a round
+        if step is not None:
+            self._read(step, is_judged=is_judged)
+        self.round = step
 
     def finish(self, *, stage: Stage = nullcontext) -> Collected:
-        """Score what was read, and ask, generate and score further rounds; arguments and errors as of `begin`."""
-        step, self.underway = self.underway, None
-        assert step is not None and step.rest is None, "begun and read"
-        take_stats(self.engine)
-        view, wanted, rollouts = step.view, step.wanted, step.rollouts
-        asked, postponed = Counter[str](), list[Completion]()
-        while wanted:
-            asked.update({each.group.id: each.count for each in wanted})
-            postponed += [each.completion for each in rollouts if _is_postponed(each)]
-            view = view.after(self._judged(wanted, rollouts, stage))
+        """Judge what was read, and ask, generate and judge further rounds; arguments and errors as of `begin`."""
+        assert self.round is not None and self.round.rest is None, "begun and read"
+        rounds, self.round = [self.round], None
+        view, opens = rounds[0].view, dict[str, Open]()
+        while rounds[-1].opens:
+            judged = self._judged(rounds[-1].opens, stage)
+            opens |= {each.group.id: each for each in judged}
+            view = view.after([each.group for each in judged])
             with stage("generate"):
-                wanted = self._asked(view)
-                rollouts = list(self._generate(self._processes.share(wanted), self.sampling)) if wanted else []
+                rounds.append(self._begun(view, opens))
+                self._read(rounds[-1], is_judged=True)
         self.scorer.new_step()
         trained = self.budget.trained(view)
-        self.budget.check_sizes({group.id: asked[group.id] for group in view.groups if group.id in trained})
-        stats, peak_kv_bytes = take_stats(self.engine)
+        self.budget.check_sizes({name: each.size for name, each in opens.items() if name in trained})
         return Collected(
             seen=view.groups,
             trained=trained,
-            postponed=tuple(postponed),
+            unfinished=tuple(each for each in opens.values() if each.begun),
             data_position=view.stream.position,
-            stats=add_stats([step.stats, stats]),
-            peak_kv_bytes=max(step.peak_kv_bytes, peak_kv_bytes),
-            overlapped_seconds=step.overlapped_seconds,
+            stats=add_stats(each.stats for each in rounds),
+            peak_kv_bytes=max(each.peak_kv_bytes for each in rounds),
+            overlapped_seconds=rounds[0].overlapped_seconds,
         )
 
-    def answer(
-        self,
-        wanted: Sequence[tuple[Group, int]],
-        sampling: Sampling,
-        *,
-        on_answer: OnAnswer | None = None,
-    ) -> list[Group]:
-        """Add rollouts to groups, which may be empty so far (`new_group`).
+    def answer(self, opens: Sequence[Open], sampling: Sampling, *, on_answer: OnAnswer | None = None) -> list[Group]:
+        """Generate and judge what open groups lack, which may be empty so far (`new_group`).
 
         Args:
-            wanted: each group with the number of rollouts to add; the same on every process. Its id decides, with the
-                run's seed, every random number.
-            sampling: how they are drawn.
+            opens: the same on every process. A group's id decides, with the run's seed, every random number.
+            sampling: how the rollouts are drawn.
             on_answer: called after each completion.
 
         Returns:
             The grown groups in the same order, on every process.
         """
-        found = list(self.answers(self._processes.share(wanted), sampling, on_answer=on_answer))
-        return self._grown([group for group, _ in wanted], found, nullcontext)
+        found = list(self.answers(self._processes.share(opens), sampling, on_answer=on_answer))
+        return [each.group for each in self._grown(opens, found, nullcontext)]
 
     def answers(
         self,
-        wanted: Sequence[tuple[Group, int]],
+        opens: Sequence[Open],
         sampling: Sampling,
         *,
         num_waiting: int | None = None,
         on_answer: OnAnswer | None = None,
-    ) -> Iterator[Group]:
-        """As `answer`, of this process alone: each group with the rollouts to add, in place of those it has.
+    ) -> Iterator[Open]:
+        """As `answer`, of this process alone: each group with the rollouts that it lacked, in place of those it has.
 
         Args:
             num_waiting: whole groups that wait before the first is judged and yielded, while workers judge them and
-                others are generated; None: all groups are judged in one call, and yielded in the order of `wanted`.
+                others are generated; None: all groups are judged in one call, and yielded in the order of `opens`.
         """
-        asked = {group.id: Wanted(group, (More(count),)) for group, count in wanted}
-        found: dict[str, list[Rollout]] = {name: [] for name in asked}
-        whole, total = deque[str](), sum(each.count for each in asked.values())
-        for done, rollout in enumerate(self._generate(list(asked.values()), sampling), start=1):
-            name = rollout.completion.request_id
-            found[name].append(rollout)
+        asked, whole = {each.group.id: each for each in opens}, deque[str]()
+        missing = {name: len(each.to_come) for name, each in asked.items()}
+        found: dict[str, list[Completion]] = {name: [] for name in asked}
+        total = sum(missing.values())
+        for done, completion in enumerate(self._prefetched(opens, self._generated(opens, sampling)), start=1):
+            name = completion.request_id
+            found[name].append(completion)
             if on_answer is not None:
                 on_answer(done, total)
-            if num_waiting is not None and len(found[name]) == asked[name].count:
+            if num_waiting is not None and len(found[name]) == missing[name]:
                 whole.append(name)
                 if len(whole) > num_waiting:
-                    yield from self._score([asked[whole[0]]], found.pop(whole.popleft()))
+                    yield from self._score(with_completions([asked[whole[0]]], found.pop(whole.popleft())))
         for names in [[name] for name in whole] if num_waiting is not None else [list(found)]:
-            yield from self._score([asked[name] for name in names], chain.from_iterable(found[name] for name in names))
+            of_names = chain.from_iterable(found[name] for name in names)
+            yield from self._score(with_completions([asked[name] for name in names], of_names))
 
     def prompt_ids(self, task: Task) -> tuple[int, ...]:
         """Tokens of a task's prompt. The newest thousands are remembered, since a step needs each twice."""
@@ -211,87 +191,96 @@ class Collector:
             self._prompt_ids[key] = prompt_ids(self.tokenizer, task)
         return self._prompt_ids[key]
 
-    def _asked(self, view: View) -> list[Wanted]:
-        """The group of each ask, new or joined, with the rollouts to add; asks of one group are together."""
+    def _begun(self, view: View, opens: Mapping[str, Open]) -> Round:
+        """A round that is being generated, after those that gave `opens` (group id -> group)."""
+        asked = self._asked(view, opens)
+        take_stats(self.engine)
+        rest = self._generated(self._processes.share(asked), self.sampling) if asked else iter(())
+        return Round(view=view, opens=asked, rest=rest, since=time.perf_counter())
+
+    def _read(self, step: Round, *, is_judged: bool) -> None:
+        if step.rest is not None:
+            step.overlapped_seconds = time.perf_counter() - step.since
+            found = self._prefetched(step.opens, step.rest) if is_judged else step.rest
+            step.opens, step.rest = with_completions(step.opens, found), None
+            step.stats, step.peak_kv_bytes = take_stats(self.engine)
+
+    def _asked(self, view: View, opens: Mapping[str, Open]) -> list[Open]:
+        """The group of each ask, new or one of `opens`, with its rollouts; asks of one group are together."""
         asks = self.budget.ask(view)
         check_same_asks(asks, self._processes)
-        groups = {group.id: group for group in view.groups}
-        more: dict[str, list[More]] = defaultdict(list)
+        known, asked = dict(opens), dict[str, Open]()
         for ask in asks:
-            group = groups.get(ask.joins or "") or self._new_group(view, ask, place=len(groups))
-            groups[group.id] = group
-            more[group.id].append(self._way(ask, group.task))
-        return [Wanted(groups[name], merged(of_group)) for name, of_group in more.items()]
+            each = known.get(ask.joins or "") or Open(group=self._new_group(view, ask, place=len(known)), ways=())
+            name, way = each.group.id, self._way(ask, each.group.task)
+            known[name] = asked[name] = replace(each, ways=(*each.ways, way))
+        return list(asked.values())
 
-    def _way(self, ask: Ask, task: Task) -> More:
+    def _way(self, ask: Ask, task: Task) -> Way:
         """How an ask's rollouts are asked; a guided prompt beyond the limit is dropped, never cut."""
         if ask.prompt is None:
-            return More(ask.num_rollouts, None, ask.origin)
+            return Way(count=ask.num_rollouts, origin=ask.origin)
         try:
             ids = self._tokens(replace(task, prompt=ask.prompt))
         except UsageError as error:
             raise UsageError(f"the budget asked with another prompt, {short(ask.prompt)}: {error}") from None
         if len(ids) > self._max_guided_tokens:
-            return More(ask.num_rollouts, None, TOO_LONG)
-        return More(ask.num_rollouts, ids, ask.origin)
+            return Way(count=ask.num_rollouts, origin=TOO_LONG)
+        return Way(count=ask.num_rollouts, prompt_ids=ids, origin=ask.origin)
 
     def _new_group(self, view: View, ask: Ask, place: int) -> Group:
         task = self._train[ask.index]
         group = new_group(request_id(view.step, place, task.id), task)
         return replace(group, index=ask.index, step=view.step, is_trained=ask.is_trained)
 
-    def _generated(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Rollout]:
-        """Not judged; by this process alone. A generator with the ability "beside" starts when this is called."""
-        check_join(wanted, self.engine)
-        asked = {
-            request.id: (request, way, each.group.id)
-            for each in wanted
-            for request, way in each.requests(self.prompt_ids(each.group.task), sampling)
-        }
-        requests = [request for request, _, _ in asked.values()]
+    def _generated(self, opens: Sequence[Open], sampling: Sampling) -> Iterator[Completion]:
+        """What open groups lack, as it comes; a generator with the ability "beside" starts when this is called."""
+        requests = [
+            request for each in opens for request in requests_of(each, self.prompt_ids(each.group.task), sampling)
+        ]
+        name_of = {request.id: request.random_stream for request in requests}
         found = answers_of(self.engine, requests, kind=self._kind, num_words=self._num_words)
-        return (_unjudged(completion, *asked[completion.request_id][1:]) for completion in found)
+        return (replace(completion, request_id=name_of[completion.request_id]) for completion in found)
 
-    def _generate(self, wanted: Sequence[Wanted], sampling: Sampling) -> Iterator[Rollout]:
-        """As `_generated`, and slow rewards begin as the rollouts come."""
-        return self._prefetched(wanted, self._generated(wanted, sampling))
+    def _prefetched(self, opens: Sequence[Open], completions: Iterable[Completion]) -> Iterator[Completion]:
+        """The same, and slow rewards begin as they come."""
+        task_of = {each.group.id: each.group.task for each in opens}
+        for completion in completions:
+            if self.scorer.has_workers and completion.finish_reason not in ("pruned", "postponed"):
+                self.scorer.prefetch(task_of[completion.request_id], self._text(completion))
+            yield completion
 
-    def _prefetched(self, wanted: Sequence[Wanted], rollouts: Iterable[Rollout]) -> Iterator[Rollout]:
-        task_of = {each.group.id: each.group.task for each in wanted}
-        for rollout in rollouts:
-            if self.scorer.has_workers and not rollout.is_pruned and not _is_postponed(rollout):
-                self.scorer.prefetch(task_of[rollout.completion.request_id], self._text(rollout.completion))
-            yield rollout
-
-    def _judged(self, wanted: Sequence[Wanted], rollouts: Iterable[Rollout], stage: Stage) -> list[Group]:
-        """The wanted groups, grown by the rollouts of this process and of the others."""
+    def _judged(self, opens: Sequence[Open], stage: Stage) -> list[Open]:
+        """The open groups of this process and of the others; what has ended is judged."""
         with stage("score"):
-            found = self._score(self._processes.share(wanted), rollouts, is_last=False)
-        return self._grown([each.group for each in wanted], found, stage)
+            found = self._score(self._processes.share(opens), is_last=False)
+        return self._grown(opens, found, stage)
 
-    def _grown(self, groups: Sequence[Group], found: list[Group], stage: Stage) -> list[Group]:
-        """The groups with the rollouts to add, which this process has found and the others."""
+    def _grown(self, opens: Sequence[Open], found: list[Open], stage: Stage) -> list[Open]:
+        """The open groups with the rollouts that were judged here (`_score`) and in other processes."""
         if not self._processes.is_alone:
             with stage(EXCHANGE):
-                found = exchange_groups({group.id: group.task for group in groups}, found, self._processes)
+                found = exchange(opens, found, self._processes)
         return [
-            replace(group, prompt_ids=more.prompt_ids).with_more(more.rollouts)
-            for group, more in zip(groups, found, strict=True)
+            replace(new, group=replace(each.group, prompt_ids=new.group.prompt_ids).with_more(new.group.rollouts))
+            for each, new in zip(opens, found, strict=True)
         ]
 
-    def _score(self, wanted: Sequence[Wanted], rollouts: Iterable[Rollout], *, is_last: bool = True) -> list[Group]:
-        """The groups with these rollouts, judged, in place of their own; by this process alone."""
-        if not wanted:
+    def _score(self, opens: Sequence[Open], *, is_last: bool = True) -> list[Open]:
+        """The open groups with what has ended, judged, in place of the rollouts they have; by this process alone."""
+        if not opens:
             return []
-        found = list(by_group(wanted, (each for each in rollouts if not _is_postponed(each))).values())
-        completions = [[rollout.completion for rollout in of_group] for of_group in found]
-        texts = self._all_texts(completions)
-        texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in completions]
-        judged = self.scorer.score([each.group.task for each in wanted], completions, texts_PG, is_last=is_last)
-        return [
-            replace(each.group, prompt_ids=self.prompt_ids(each.group.task), rollouts=tuple(map(_as_asked, new, old)))
-            for each, new, old in zip(wanted, judged, found, strict=True)
-        ]
+        ended = [[done for done in each.begun if not done.is_postponed] for each in opens]
+        texts = self._all_texts(ended)
+        texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in ended]
+        judged = self.scorer.score([each.group.task for each in opens], ended, texts_PG, is_last=is_last)
+        return [self._with_judged(each, rollouts) for each, rollouts in zip(opens, judged, strict=True)]
+
+    def _with_judged(self, each: Open, rollouts: Iterable[Rollout]) -> Open:
+        ways, prompt_ids = each.way_of, self.prompt_ids(each.group.task)
+        own = tuple(_as_asked(rollout, ways[rollout.completion.index]) for rollout in rollouts)
+        begun = tuple(done for done in each.begun if done.is_postponed)
+        return replace(each, group=replace(each.group, prompt_ids=prompt_ids, rollouts=own), begun=begun)
 
     def _text(self, completion: Completion) -> str:
         ids = completion.token_ids
@@ -308,28 +297,10 @@ class Collector:
         return known
 
 
-def _unjudged(completion: Completion, way: More, name: str) -> Rollout:
-    """A rollout of the group of this name, asked in this way."""
-    completion = completion if completion.request_id == name else replace(completion, request_id=name)
-    return Rollout(
-        completion=completion,
-        text="",
-        reward=math.nan,
-        parts={},
-        is_correct=False,
-        prompt_ids=way.prompt_ids,
-        origin=way.origin,
-    )
-
-
-def _as_asked(judged: Rollout, asked: Rollout) -> Rollout:
-    if asked.prompt_ids is None and not asked.origin:
-        return judged
-    return replace(judged, prompt_ids=asked.prompt_ids, origin=asked.origin)
-
-
-def _is_postponed(rollout: Rollout) -> bool:
-    return rollout.completion.finish_reason == "postponed"
+def _as_asked(rollout: Rollout, way: Way) -> Rollout:
+    if way.prompt_ids is None and not way.origin:
+        return rollout
+    return replace(rollout, prompt_ids=way.prompt_ids, origin=way.origin)
 
 
 def new_group(name: str, task: Task) -> Group:

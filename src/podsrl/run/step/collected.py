@@ -10,7 +10,7 @@ from typing import Any
 from podsrl.generate import EngineStats
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
-from podsrl.types import Completion, Group
+from podsrl.types import Group, Open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,8 @@ class Collected:
     """All groups of the step, in the order in which they were first asked."""
     trained: Set[str]
     """Ids of those that the budget keeps, to train on."""
-    postponed: tuple[Completion, ...]
-    """What came back unfinished, of this process alone; it is in no group."""
+    unfinished: tuple[Open, ...]
+    """Groups with rollouts that were postponed and are in no group."""
     data_position: int
     """Where the data stream stands after them."""
     stats: EngineStats
@@ -77,14 +77,13 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
         scored: of this process's scorer in the step.
         update_bytes: most memory of this process's update; None on a CPU.
     """
-    stats, postponed = collected.stats, collected.postponed
+    stats, postponed = collected.stats, [done for each in collected.unfinished for done in each.begun]
     own: list[Any] = [
         *(stats.steps, stats.forwarded, stats.recomputed_tokens),
         *(collected.peak_kv_bytes, update_bytes),
         *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
-        *(len(postponed), sum(len(completion.token_ids) for completion in postponed)),
     ]
-    steps, forwarded, reread, generate_bytes, bytes_of_update, stopped, hurried, reasons, late, late_tokens = zip(
+    steps, forwarded, reread, generate_bytes, bytes_of_update, stopped, hurried, reasons = zip(
         *processes.gather(own), strict=True
     )
     return Load(
@@ -96,6 +95,6 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
         num_stopped=sum(stopped),
         num_hurried=sum(hurried),
         stopped_reasons=tuple(dict.fromkeys(chain.from_iterable(reasons))),
-        num_postponed=sum(late),
-        num_postponed_tokens=sum(late_tokens),
+        num_postponed=len(postponed),
+        num_postponed_tokens=sum(done.num_drawn for done in postponed),
     )

@@ -151,14 +151,14 @@ class Trainer:
         self._between, self.clock = StageClock(self.model.device), self._between.going_on()
         seed_globals(self.config.seed, self.progress.step, rank=self.processes.rank)
         self.scorer.stats = ScoreStats()  # what an evaluation needed is not the next step's
-        begun = self.collector.underway
+        begun = self.collector.round
         if begun is None:
             self._begin(self.progress.step, self.progress.data_position)
         self._catch_up(self.clock, is_judged=True)
         try:
             return self.collector.finish(stage=self.clock.stage)
         except BaseException:
-            self.collector.underway = begun  # the weights that made it are gone: a checkpoint has to hold it
+            self.collector.round = begun  # the weights that made it are gone: a checkpoint has to hold it
             raise
 
     def begin_next(self, collected: Collected) -> None:

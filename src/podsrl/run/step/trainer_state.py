@@ -16,7 +16,7 @@ from podsrl.run.saving.changes import check_batches, check_config, check_data, c
 from podsrl.run.saving.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.saving.part_states import Arrays, split_states, whole_states
 from podsrl.run.step.counters import Progress
-from podsrl.run.step.underway import Underway, digest, from_arrays, take_arrays, to_arrays
+from podsrl.run.step.round import Round, digest, from_arrays, take_arrays, to_arrays
 from podsrl.run.step.wiring import opening_view
 from podsrl.scale.shard import shard_moment, write_shard
 from podsrl.types import Group, Task
@@ -32,14 +32,14 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
     """Write a checkpoint; as `Trainer.save`."""
     trainer.settle()
     weights, tensors, numbers = trainer.learner.state()
-    step = trainer.collector.underway
-    underway = {} if step is None else to_arrays(step, trainer.processes)
+    step = trainer.collector.round
+    begun = {} if step is None else to_arrays(step, trainer.processes)
     if not trainer.processes.is_main:
         return checkpoint_path(folder, trainer.progress.step)
     values, arrays = split_states(trainer.parts.slots.state())
     if kept := trainer.keeper.state():
         arrays[KEPT] = np.frombuffer(encode(kept), dtype=np.uint8)
-    arrays.update(underway)
+    arrays.update(begun)
     return save_checkpoint(
         folder,
         save_model=lambda path: trainer.policy.save(path, weights),
@@ -49,7 +49,7 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
             **{name: getattr(trainer.progress, name) for name in Progress.__dataclass_fields__},
             "optimizer": numbers,
             "parts": values,
-            "underway": digest(underway),
+            "underway": digest(begun),
             "matmul": trainer.matmul_choice and trainer.matmul_choice.to_json(),
             "config": trainer.config.model_dump(mode="json"),
             "data": trainer.data,
@@ -71,11 +71,11 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     trainer.learner.updater.optimizer.load_state_dict(moments, state["optimizer"])
     arrays = checkpoint.parts()
     begun = take_arrays(arrays)
-    underway = None if has_other_data else _take_underway(trainer, checkpoint, begun)
+    step = None if has_other_data else _take_round(trainer, checkpoint, begun)
     trainer.keeper.restore(_take_kept(trainer, checkpoint, arrays))
     trainer.parts.slots.restore(whole_states(state["parts"], arrays))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
-    trainer.collector.underway = underway
+    trainer.collector.round = step
     trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state["matmul"])
     other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
     trainer.warnings = warnings + new_options + other_bits
@@ -96,7 +96,7 @@ def _take_kept(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> list
         raise CheckpointError(f"{checkpoint.path} is damaged: {KEPT}: {short(str(error))}") from None
 
 
-def _take_underway(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> Underway | None:
+def _take_round(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> Round | None:
     """The step that had begun, if one had.
 
     Raises:

@@ -32,7 +32,7 @@ MAX_PAUSE_SECONDS = 5.0
 """Between two tries to make a lost member anew."""
 MAX_GAP = 0.25
 """Largest difference of members' log-probs under the same weights, natural logs: what bfloat16 may round."""
-_TRAVELS = frozenset({"join", "abort_rollouts", "proof"})
+_TRAVELS = frozenset({"join", "start", "abort_rollouts", "proof"})
 """Abilities that a pool has where all members have them."""
 
 Found = tuple[int, Completion | BaseException | None]

@@ -29,7 +29,7 @@ from podsrl.scale.generators.model import check_carried, new_model
 from podsrl.scale.generators.weights import Table, tensors_in
 from podsrl.sync.digest import Samples, weights_digest
 from podsrl.sync.in_process import sync_weights
-from podsrl.types import Completion
+from podsrl.types import Begun, Completion
 
 Ids = Iterable[str | tuple[str, int]]
 _LIVE = ("load_model", "tokenizer")
@@ -237,18 +237,30 @@ def encode_requests(requests: Sequence[Request]) -> bytes:
         >>> decode_requests(encode_requests(asked)) == asked
         True
     """
-    names = Request.__dataclass_fields__
-    rows = [{name: getattr(request, name) for name in names} for request in requests]
-    whole = [row | {"sampling": asdict(request.sampling)} for row, request in zip(rows, requests, strict=True)]
-    return json.dumps(whole).encode()
+    rows = [_fields(Request, request) for request in requests]
+    for row, request in zip(rows, requests, strict=True):
+        row["sampling"] = asdict(request.sampling)
+        row["starts"] = [_fields(Begun, start) for start in request.starts.values()]
+    return json.dumps(rows).encode()
 
 
 def decode_requests(data: bytes) -> list[Request]:
     """What `encode_requests` was given."""
-    return [
-        Request(**fields | {"prompt_ids": tuple(fields["prompt_ids"]), "sampling": Sampling(**fields["sampling"])})
-        for fields in json.loads(data)
-    ]
+    rows = json.loads(data)
+    for fields in rows:
+        starts = [Begun(**{name: _tuples(value) for name, value in start.items()}) for start in fields["starts"]]
+        fields["starts"] = {start.index: start for start in starts}
+        fields["sampling"] = Sampling(**fields["sampling"])
+    return [Request(**fields) for fields in rows]
+
+
+def _fields(kind: Any, record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in kind.__dataclass_fields__}
+
+
+def _tuples(value: Any) -> Any:
+    """JSON's lists as tuples, of two levels."""
+    return value if not isinstance(value, list) else tuple(tuple(i) if isinstance(i, list) else i for i in value)
 
 
 def _parameters(model: nn.Module) -> list[list[Any]]:

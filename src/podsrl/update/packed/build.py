@@ -71,15 +71,15 @@ def lay_out(rows: Batch, *, shared: bool, round_up: bool = False) -> Layout:
     Returns:
         The layout, on the CPU; with `round_up` it may have more `predicts` than there are targets.
     """
-    target_mask, group = rows.target_mask.numpy(), rows.group.numpy()
-    targets = target_mask.sum(-1)
-    prompts = rows.attention_mask.numpy().sum(-1) - targets
+    target_mask, completion_mask, group = rows.target_mask.numpy(), rows.completion_mask.numpy(), rows.group.numpy()
+    completions = completion_mask.sum(-1)
+    prompts = rows.attention_mask.numpy().sum(-1) - completions
     if shared:
         first = np.concatenate([[True], group[1:] != group[:-1]])
-        segments = _shared(first, prompts, targets)
+        segments = _shared(first, prompts, completions)
         prompt_rows = np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
     else:
-        segments = _whole(prompts + targets)
+        segments = _whole(prompts + completions)
         prompt_rows = np.arange(len(prompts))
     source, positions = _tokens(segments, target_mask.shape[1])
     stacks = list(_stacks(segments))
@@ -87,7 +87,7 @@ def lay_out(rows: Batch, *, shared: bool, round_up: bool = False) -> Layout:
     layout = Layout(
         source=torch.from_numpy(fill(source)),
         positions=torch.from_numpy(fill(positions)),
-        predicts=torch.from_numpy(fill(_predicts(target_mask, source, prompt_rows))),
+        predicts=torch.from_numpy(fill(_predicts(target_mask, completion_mask, source, prompt_rows))),
         where=torch.from_numpy(_where(stacks, len(source), len(fill(source)))),
         blocks=tuple(_block(stack, segments) for stack in stacks),
     )
@@ -101,14 +101,14 @@ def _whole(lengths: Array) -> _Segments:
     return _Segments(row=rows, start=nothing, length=np.maximum(lengths - 1, 0), prompt=nothing - 1)
 
 
-def _shared(first: Array, prompts: Array, targets: Array) -> _Segments:
+def _shared(first: Array, prompts: Array, completions: Array) -> _Segments:
     """The prompts of the rows that are `first` of their group, then all completions without their last tokens."""
     owner = np.flatnonzero(first)
     nothing = np.zeros(len(owner), np.int64)
     return _Segments(
         row=np.concatenate([owner, np.arange(len(first))]),
         start=np.concatenate([nothing, prompts]),
-        length=np.concatenate([prompts[owner], np.maximum(targets - 1, 0)]),
+        length=np.concatenate([prompts[owner], np.maximum(completions - 1, 0)]),
         prompt=np.concatenate([nothing - 1, np.cumsum(first) - 1]),
     )
 
@@ -120,7 +120,7 @@ def _tokens(segments: _Segments, width: int) -> tuple[Array, Array]:
     return np.repeat(segments.row, segments.length) * width + column, column
 
 
-def _predicts(target_mask: Array, source: Array, prompt_rows: Array) -> Array:
+def _predicts(target_mask: Array, completion_mask: Array, source: Array, prompt_rows: Array) -> Array:
     """[n] the place of the token before each target, which predicts it.
 
     Before a completion's first token stands the prompt's last one, in the row of `prompt_rows` [B].
@@ -131,7 +131,7 @@ def _predicts(target_mask: Array, source: Array, prompt_rows: Array) -> Array:
     width = target_mask.shape[1]
     before = np.flatnonzero(target_mask) - 1
     row, column = before // width, before % width
-    is_in_prompt = ~target_mask[row, column]
+    is_in_prompt = ~completion_mask[row, column]
     row = np.where(is_in_prompt, prompt_rows[row], row)
     place_of = np.zeros(target_mask.size, np.int64)  # of each token of the padded rows
     place_of[source] = np.arange(len(source))

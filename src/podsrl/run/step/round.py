@@ -1,7 +1,7 @@
-"""A step that has begun and is not finished: what was asked, and what the generator made of it so far.
+"""A round of a step: the open groups that it asks, and what the generator made of them so far.
 
-A checkpoint holds it as arrays, so that a resumed run trains on the same rollouts, whatever generates and with however
-many processes.
+A checkpoint holds the first round of a step that has begun, so that a resumed run trains on the same rollouts, whatever
+generates and with however many processes.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import numpy as np
 
 from podsrl.control import View
 from podsrl.generate import EngineStats, Generator, add_stats
-from podsrl.records import decode, encode
+from podsrl.records import decode, decode_open, encode_open
 from podsrl.run.saving.part_states import Arrays
-from podsrl.run.step.wanted import More, Wanted, by_group
-from podsrl.scale.exchange import exchange_groups
+from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes
-from podsrl.types import Rollout, Task
+from podsrl.types import Completion, Group, Open, Task, Way
 
-GROUPS, COUNTS, NUMBERS = "steps/groups", "steps/counts", "steps/numbers"
-"""Names in parts.safetensors: the groups with their unscored rollouts (`records.encode`), how many rollouts of each
-were asked for, and the place of the data stream with the generator's counts."""
+_PART = "steps/"
+OPENS, NUMBERS = f"{_PART}opens", f"{_PART}numbers"
+"""Names in parts.safetensors: the open groups (`records.encode_open`), and the place of the data stream with the
+generator's counts."""
+_GROUPS = f"{_PART}groups"
+"""In a checkpoint from before there were open groups: groups, with rollouts that are not judged."""
 _MOST = {"slots_used", "rows_used", "steps"}
 """Counts of which the largest is that of several processes; the others add up."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Underway:
-    """Round 0 of a step."""
+class Round:
+    """One round."""
 
     view: View
     """That the budget saw."""
-    wanted: Sequence[Wanted]
-    """Of groups without rollouts."""
-    rollouts: list[Rollout] = field(default_factory=list)
-    """Read so far and not judged, of this process alone."""
-    rest: Iterator[Rollout] | None = None
-    """Gives the others; None where all are read."""
-    begun: float = 0.0
-    """When, by `time.perf_counter`."""
+    opens: Sequence[Open]
+    """What it asks, of all processes; those of this process have what was read."""
+    rest: Iterator[Completion] | None = None
+    """Gives the completions; None where all are read."""
+    since: float = 0.0
+    """When it began, by `time.perf_counter`."""
     overlapped_seconds: float = 0.0
     """From then until the caller waited for the rollouts."""
     stats: EngineStats = field(default_factory=EngineStats)
@@ -56,24 +56,21 @@ def take_stats(generator: Generator) -> tuple[EngineStats, int]:
     return found
 
 
-def to_arrays(step: Underway, processes: Processes) -> Arrays:
-    """A step that was read to its end, as all processes hold it together. All of them call it."""
-    found = by_group(processes.share(step.wanted), step.rollouts)
-    own = [replace(each.group, rollouts=tuple(found[each.group.id])) for each in processes.share(step.wanted)]
-    groups = exchange_groups({each.group.id: each.group.task for each in step.wanted}, own, processes)
+def to_arrays(step: Round, processes: Processes) -> Arrays:
+    """A round that was read to its end, as all processes hold it together. All of them call it."""
+    opens = exchange(step.opens, processes.share(step.opens), processes)
     everywhere = processes.gather([*astuple(step.stats), step.peak_kv_bytes])
     stats = add_stats((EngineStats(*row[:-1]) for row in everywhere), largest=_MOST)
     numbers = [step.view.stream.position, max(row[-1] for row in everywhere), *astuple(stats)]
     return {
-        GROUPS: np.frombuffer(encode(groups), dtype=np.uint8),
-        COUNTS: np.array([each.count for each in step.wanted], dtype=np.int64),
+        OPENS: np.frombuffer(encode_open(opens), dtype=np.uint8),
         NUMBERS: np.array(numbers, dtype=np.int64),
     }
 
 
 def from_arrays(
     arrays: Arrays, processes: Processes, task_of: Callable[[str, int | None], Task], view_at: Callable[[int], View]
-) -> Underway:
+) -> Round:
     """What `to_arrays` was given, as one of these processes holds it.
 
     Args:
@@ -82,23 +79,28 @@ def from_arrays(
         task_of: as in `records.decode`.
         view_at: the step's view, with the data stream at a place.
     """
-    groups = decode(arrays[GROUPS].tobytes(), task_of)
+    if _GROUPS in arrays:
+        opens = [_not_judged(group) for group in decode(arrays[_GROUPS].tobytes(), task_of)]
+    else:
+        opens = decode_open(arrays[OPENS].tobytes(), task_of)
     position, peak, *stats = arrays[NUMBERS].tolist()
-    counts = arrays[COUNTS].tolist()
-    return Underway(
+    return Round(
         view=view_at(position),
-        wanted=[
-            Wanted(replace(group, rollouts=()), (More(count),)) for group, count in zip(groups, counts, strict=True)
-        ],
-        rollouts=[rollout for group in processes.share(groups) for rollout in group.rollouts],
+        opens=opens,
         stats=EngineStats(*stats) if processes.is_main else EngineStats(),  # they are summed over the processes
         peak_kv_bytes=peak,
     )
 
 
+def _not_judged(group: Group) -> Open:
+    ways = (Way(count=1, prompt_ids=rollout.prompt_ids, origin=rollout.origin) for rollout in group.rollouts)
+    begun = tuple(rollout.completion for rollout in group.rollouts)
+    return Open(group=replace(group, rollouts=()), ways=tuple(ways), begun=begun)
+
+
 def take_arrays(arrays: Arrays) -> Arrays:
-    """Those of a step under way, taken out of all that a checkpoint holds; empty where there is none."""
-    return {name: arrays.pop(name) for name in (GROUPS, COUNTS, NUMBERS) if name in arrays}
+    """Those of a step that has begun, taken out of all that a checkpoint holds; empty where there is none."""
+    return {name: arrays.pop(name) for name in list(arrays) if name.startswith(_PART)}
 
 
 def digest(arrays: Arrays) -> str:

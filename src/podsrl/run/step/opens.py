@@ -1,0 +1,40 @@
+"""Open groups as requests, and what comes of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from podsrl.generate import Request, Sampling
+from podsrl.types import Completion, Open
+
+TOO_LONG = "guide_too_long"
+"""`Rollout.origin` where the prompt that a guide made was too long, so that the task's own was asked."""
+
+
+def requests_of(each: Open, prompt_ids: tuple[int, ...], sampling: Sampling) -> Iterator[Request]:
+    """Requests for the rollouts that are still to be generated: neighbours that are asked alike in one.
+
+    The group's id names the random numbers, so that later rollouts continue those of the earlier ones.
+
+    Args:
+        each: an open group.
+        prompt_ids: of the group.
+        sampling: how the rollouts are drawn.
+    """
+    name, ways, starts = each.group.id, each.way_of, {done.index: done for done in each.begun if done.is_postponed}
+    alike = groupby(enumerate(each.to_come), key=lambda item: (ways[item[1]], item[1] - item[0]))
+    for number, ((way, _), members) in enumerate(alike):
+        indices = [index for _, index in members]
+        own = name if number == 0 else f"{name}+{indices[0]}"
+        ids, begun = way.prompt_ids or prompt_ids, {index: starts[index] for index in indices if index in starts}
+        yield Request(own, ids, len(indices), sampling, first_index=indices[0], stream=name, starts=begun)
+
+
+def with_completions(opens: Sequence[Open], completions: Iterable[Completion]) -> list[Open]:
+    """The open groups with what has come of their rollouts; `Completion.request_id` is the group's id."""
+    found = {each.group.id: {done.index: done for done in each.begun} for each in opens}
+    for done in completions:
+        found[done.request_id][done.index] = done
+    return [replace(each, begun=tuple(done for _, done in sorted(found[each.group.id].items()))) for each in opens]
