@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from podsrl.generate import Request, Sampling, resolve_generator
 from podsrl.generate.vllm.handover import tied_names, with_tied
 from podsrl.generate.vllm.make import OWN_OPTIONS
 from podsrl.generate.vllm.order import Priorities
-from podsrl.generate.vllm.sampling import rollout_seed
+from podsrl.generate.vllm.sampling import drawn_of, rollout_seed, whole_of
 from podsrl.generate.vllm.start import check_installed
 from podsrl.run.before.checks import check_generator
-from podsrl.types import Completion
+from podsrl.types import Begun, Completion
 
 Pods = Any
 REQUEST = Request("q", (5, 6), 3, Sampling(max_new_tokens=9, stop_token_ids=(1, 4), stop_strings=("x",)))
@@ -29,6 +30,26 @@ def test_a_rollouts_seed_depends_on_seed_stream_and_index_alone() -> None:
     seeds = {rollout_seed(seed, REQUEST, index) for seed in range(3) for index in range(3)}
     assert len(seeds) == 9 and all(0 <= seed < 2**63 for seed in seeds)
     assert rollout_seed(3, REQUEST, 2) == 4886566788724128277  # in every process, on every machine
+
+
+def test_a_rollout_that_goes_on_is_read_behind_its_prompt_with_random_numbers_of_its_own() -> None:
+    """One of version 3 that new weights continue, and one that a hint begins."""
+    sampling = Sampling(max_new_tokens=9)
+    start = Begun(index=1, token_ids=(7, 8), logprobs=(-1.0, -2.0), version=3)
+    hint = replace(start, logprobs=(0.0, 0.0), given=((0, 2),))
+    plain = Request("q", (5, 6), 3, sampling)
+    whole = Completion(index=1, token_ids=(9,), logprobs=(-0.5,), version=4, request_id="q", finish_reason="stop")
+    for each, version, versions in ((start, 3, (3, 3, 4)), (hint, 4, ())):
+        request = replace(plain, starts={1: each})
+        drawn = drawn_of(request, 1)
+        assert (drawn.prompt_ids, drawn.sampling.max_new_tokens, drawn.starts) == ((5, 6, 7, 8), 7, {})
+        assert rollout_seed(3, drawn, 1) != rollout_seed(3, plain, 1)
+        assert drawn_of(request, 0) is request and whole_of(plain, whole) is whole
+        found = whole_of(request, whole)
+        assert (found.token_ids, found.logprobs) == ((7, 8, 9), (*each.logprobs, -0.5))
+        assert (found.version, found.versions, found.given) == (version, versions, each.given)
+    with pytest.raises(UsageError, match=r"request 'q' has starts and stop_strings = \('x',\)"):
+        drawn_of(replace(REQUEST, starts={1: start}), 1)
 
 
 @pytest.mark.parametrize(("sizes", "code"), [([32, 64], 2), ([16], 0), ([], 0)])

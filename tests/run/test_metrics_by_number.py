@@ -200,7 +200,7 @@ def test_every_metric_of_a_step_has_its_number() -> None:
 
 def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
     names = {name.replace("/right/", "/NAME/") for name in LINE}
-    assert names == documented("`metrics.jsonl`: one line per step")
+    assert names | {"tokens/given"} == documented("`metrics.jsonl`: one line per step")
 
 
 def sample(answer: str | None, length: int, **changes: Any) -> Rollout:
@@ -324,6 +324,23 @@ def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
     assert line == close({**LINE, **changed})
     parts = ("trained", "skipped", "discarded", "pruned", "postponed")
     assert line["tokens/generated"] == sum(line[f"tokens/{part}"] for part in parts)
+
+
+def test_given_tokens_are_counted_apart() -> None:
+    """One token of a kept rollout, and two of one that was pruned."""
+    hinted = rollout(1.0, 2, is_correct=True, given=((0, 1),))
+    pruned = rollout(None, 10, finish_reason="pruned", reason=None, given=((1, 3),))
+    group = replace(MIXED, rollouts=(hinted, *MIXED.rollouts[1:], pruned))
+    line, plain = step_metrics(replace(STEP, groups=(group, EQUAL, CUT))), step_metrics(STEP)
+    kinds = ("generated", "skipped", "discarded", "pruned", "trained")
+    assert {kind: line[f"tokens/{kind}"] - plain[f"tokens/{kind}"] for kind in kinds} == {
+        **dict.fromkeys(kinds, 0),
+        "generated": 8 - 1,
+        "skipped": -1,
+        "pruned": 8,
+    }
+    assert line["tokens/given"] == 3 and "tokens/given" not in plain
+    assert line["length/max"] == plain["length/max"] and line["length/all"] == plain["length/all"]
 
 
 def test_what_is_not_there_or_not_finite_is_null() -> None:

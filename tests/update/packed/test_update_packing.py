@@ -5,6 +5,7 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -151,6 +152,17 @@ def test_every_layout_has_the_log_probs_and_gradients_of_single_rows(family: str
 @pytest.mark.parametrize("family", FAMILIES)
 def test_so_has_every_layout_of_many(family: str, dtype: torch.dtype) -> None:
     check_layouts(family, dtype, range(3, 60))
+
+
+def test_given_tokens_are_read_in_every_layout_and_are_no_targets() -> None:
+    model = new_model("qwen2")
+    for seed in range(3):
+        batch = random_batch(seed)
+        given = batch.target_mask & (weights_of(batch, torch.float64) > 0.3)
+        batch = replace(batch, target_mask=batch.target_mask & ~given, given_mask=given)
+        expected = plain(model, batch, 0.8)
+        for options in LAYOUTS.values():
+            assert_equal(ours(TokenLogprobs(model, temperature=0.8, **options), batch), expected)
 
 
 def lora(model: Any) -> Any:

@@ -18,7 +18,7 @@ from podsrl.generate.vllm import start
 from podsrl.generate.vllm.handover import WeightFolder, with_tied
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import (
-    check_request,
+    check_drawing,
     drawn_of,
     new_cache_salt,
     new_completion,
@@ -191,7 +191,7 @@ class VLLM(Generator):
     def _check(self, requests: Sequence[Request]) -> None:
         used = {rollout.request.id for rollout in self._running.values()}
         for request in requests:
-            check_request(request)
+            check_drawing(request.sampling)
             if request.id in used:
                 raise UsageError(f"request id {request.id!r} is used twice: give every request that runs its own id")
             used.add(request.id)

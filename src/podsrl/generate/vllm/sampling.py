@@ -65,6 +65,9 @@ def drawn_of(request: Request, index: int) -> Request:
 
     The tokens behind a start have random numbers of their own: vLLM counts those that it draws from 0.
 
+    Raises:
+        UsageError: stop strings, which vLLM looks for in what it draws alone.
+
     Example:
         >>> from podsrl.types import Begun
         >>> start = Begun(index=0, token_ids=(7, 8), logprobs=(0, 0), version=0, given=((0, 2),))
@@ -75,6 +78,11 @@ def drawn_of(request: Request, index: int) -> Request:
     if index not in request.starts:
         return request
     ids = request.starts[index].token_ids
+    if request.sampling.stop_strings:
+        raise UsageError(
+            f"request {request.id!r} has starts and stop_strings = {request.sampling.stop_strings}, which vLLM looks "
+            "for behind the starts alone: use stop_token_ids, or rollouts.generator = 'engine'"
+        )
     return replace(
         request,
         prompt_ids=request.prompt_ids + ids,
@@ -99,20 +107,6 @@ def whole_of(request: Request, drawn: Completion) -> Completion:
         versions=versions if len(set(versions)) > 1 else (),
         given=start.given,
     )
-
-
-def check_request(request: Request) -> None:
-    """Check that vLLM draws as a request says.
-
-    Raises:
-        UsageError: as of `check_drawing`; or starts with stop strings, which vLLM looks for in what it draws alone.
-    """
-    check_drawing(request.sampling)
-    if request.starts and request.sampling.stop_strings:
-        raise UsageError(
-            f"request {request.id!r} has starts and stop_strings = {request.sampling.stop_strings}, which vLLM looks "
-            "for behind the starts alone: use stop_token_ids, or rollouts.generator = 'engine'"
-        )
 
 
 def check_drawing(sampling: Sampling) -> None:

@@ -25,7 +25,7 @@ from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, FolderStore, Serv
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import (
-    check_request,
+    check_drawing,
     drawn_of,
     new_cache_salt,
     new_completion,
@@ -122,7 +122,7 @@ class VLLMServer(Generator):
         """
         wanted = list(requests)
         for request in wanted:
-            check_request(request)
+            check_drawing(request.sampling)
         self.describe(wanted)
         priorities, results = self._priorities.of(wanted), SimpleQueue[Completion | BaseException]()
         jobs = [Job(drawn_of(each, i), i, priorities[each.id, i], results) for each in wanted for i in each.indices]
