@@ -13,7 +13,7 @@ import pytest
 import torch
 from small_runs import Tokens, generated, requests, tiny
 
-from podsrl.generate import Engine, Request, Sampling
+from podsrl.generate import Engine, Live, Request, Sampling
 from podsrl.types import Completion
 
 WAYS = {"nucleus": {"top_p": 0.8, "temperature": 0.7}, "greedy": {"top_k": 1}, "likely": {"min_p": 0.2}}
@@ -62,7 +62,7 @@ def steered(device: str, forward: Any) -> list[Completion]:
     done = [each for _ in range(3) for each in engine.step()]
     engine.pause(["r1"])
     engine.pause(["r2"], keep_kv=False)
-    engine.fork("r3", 0, into="fork", num_rollouts=2)
+    engine.fork("r3", 0, num_rollouts=2)
     done += engine.step()
     engine.resume(["r1", "r2"])
     engine.abort([("r3", 1)])
@@ -83,11 +83,23 @@ def test_steered_rollouts_draw_the_cpus_tokens(forward: str) -> None:
     ]
 
 
-def test_a_hook_sees_tensors_of_the_device() -> None:
-    engine, seen = Engine(tiny("cuda"), seed=3), list[str]()
-    engine.hooks.append(lambda view: seen.extend(t.device.type for t in (view.logits, view.row_of, view.entropies)))
-    list(engine.generate(requests()))
-    assert set(seen) == {"cuda"}
+class Devices:
+    """A watch that notes where tensors are."""
+
+    at = None
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    def look(self, live: Live) -> tuple[()]:
+        self.seen |= {tensor.device.type for tensor in (live.logits, live.row_of, live.entropies)}
+        return ()
+
+
+def test_a_watch_sees_tensors_of_the_device() -> None:
+    engine, watch = Engine(tiny("cuda"), seed=3), Devices()
+    list(engine.generate(requests(), watch=watch))
+    assert watch.seen == {"cuda"}
 
 
 @pytest.mark.parametrize("forward", ["fast", "model"])

@@ -171,7 +171,7 @@ def tokens_of(completions: Iterable[Completion]) -> dict[tuple[str, int], tuple[
     return {place: done.token_ids for place, done in by_place(completions).items()}
 
 
-def begun(done: Completion, length: int) -> Begun:
+def begun(done: Completion, length: int, given: tuple[tuple[int, int], ...] = ()) -> Begun:
     """The first tokens of a completion."""
     return Begun(
         index=done.index,
@@ -179,6 +179,7 @@ def begun(done: Completion, length: int) -> Begun:
         logprobs=done.logprobs[:length],
         version=done.version,
         versions=done.versions[:length],
+        given=given,
     )
 
 

@@ -221,7 +221,8 @@ class Generator(Protocol):
     - "join": `Request.first_index` and `Request.stream`, so that a later request adds rollouts to a group
     - "start": `Request.starts`, so that a rollout goes on from tokens that it has
     - "abort_rollouts": `abort` takes (request id, rollout index) pairs beside request ids
-    - "pause", "fork", "hooks": the methods and the attribute of these names of `Engine`
+    - "pause", "fork": the methods of these names of `Engine`
+    - "watch": the argument `watch` of `Engine.generate`
     - "beside": `generate` begins when it is called and goes on beside the caller, who may read the completions later
     - "proof": the method `first_logprob`, by which the trainer checks that new weights have arrived
     """

@@ -20,7 +20,7 @@ import torch
 from held_memory import HeldMemory
 from torch import Tensor
 
-from podsrl.generate import Engine, Request, Sampling, StepView
+from podsrl.generate import End, Engine, Fork, Live, Request, Sampling, Watch
 from podsrl.generate.engine import engine as engine_module
 from podsrl.generate.engine.forward import zones as zones_module
 from podsrl.generate.engine.kv_pool import KVPool, Layout
@@ -194,8 +194,10 @@ class Schedule:
     choose: Choose
     wanted: dict[Key, Story] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
-    aborted: set[Key] = field(default_factory=set)
+    ended: dict[Key, FinishReason] = field(default_factory=dict)
     found: dict[Key, Completion] = field(default_factory=dict)
+    watch: Watch | None = None
+    at: frozenset[int] | None = None
 
     def act(self) -> None:
         verbs = [self.submit, self.abort, self.pause, self.pause, self.resume, self.fork, self.new_weights]
@@ -229,7 +231,7 @@ class Schedule:
 
     def abort(self) -> None:
         ids = self.some(self.alive())
-        self.aborted |= {key for key in self.alive() if key in ids or key[0] in ids}
+        self.ended |= {key: "aborted" for key in self.alive() if key in ids or key[0] in ids}
         self.engine.abort([*ids, "unknown", *ids])
 
     def pause(self) -> None:
@@ -241,12 +243,11 @@ class Schedule:
     def fork(self) -> None:
         keys = self.alive()
         if keys:
-            source = self.rng.choice(keys)
-            start = self.wanted[source].first(self.num_made(source))
-            into, count = f"f{len(self.requests)}", self.rng.randrange(1, 4)
-            self.engine.fork(*source, into=into, num_rollouts=count)
-            old = self.requests[source[0]]
-            self.expect(Request(into, old.prompt_ids, count, old.sampling), start)
+            source, count = self.rng.choice(keys), self.rng.randrange(1, 4)
+            first = self.next_index(self.requests[source[0]])
+            forks = [(source[0], first + i) for i in range(count)]
+            self.expect_forks(source, forks)
+            assert self.engine.fork(*source, num_rollouts=count) == forks
 
     def num_made(self, key: Key) -> int:
         return int(self.engine.debug_state()["num_tokens"][key])
@@ -259,11 +260,11 @@ class Schedule:
         """Every step draws a token for somebody, if anybody waits or lives, and hands out nothing twice."""
         inside, before = self.engine.debug_state(), self.engine.stats.tokens
         is_active = inside["is_open"] and inside["running"] + inside["scheduler_waiting"] > 0
-        for completion in self.engine.step():
+        for completion in self.engine.step(self.watch):
             key = completion.request_id, completion.index
             assert key not in self.found
             self.found[key] = completion
-        assert self.engine.stats.tokens > before or not is_active or self.engine.hooks
+        assert self.engine.stats.tokens > before or not is_active or self.watch is not None
         self.check_memory()
 
     def check_memory(self) -> None:
@@ -276,20 +277,38 @@ class Schedule:
             assert inside["pool_bytes"] + inside["cached_bytes"] == inside["held_bytes"]
             assert bound is None or inside["held_bytes"] <= inside["peak_bytes"] <= bound
 
-    def watch(self, view: StepView) -> None:
-        """A hook sees every running rollout with the distribution of its own next token; then it may interfere."""
-        raw = view.logprobs[view.row_of].numpy()
-        for key, made, logprobs in zip(view.keys, view.num_tokens, raw, strict=True):
+    def look(self, live: Live) -> list[End | Fork]:
+        """A watch sees every running rollout with the distribution of its own next token; it may end or fork one."""
+        raw = live.logprobs[live.row_of].numpy()
+        for key, made, logprobs in zip(live.keys, live.num_tokens, raw, strict=True):
             story = self.wanted[key]
             if made < len(story.tokens):
                 assert logprobs[story.tokens[made]] == approx(story.raw_logprobs[made])
             else:
                 assert story.reason == "invalid" and np.isnan(logprobs[0])
-        if self.rng.random() < 0.3:
-            self.act()
+        return self.random_act() if self.rng.random() < 0.3 and self.alive() else []
+
+    def random_act(self) -> list[End | Fork]:
+        key = self.rng.choice(self.alive())
+        if self.rng.random() < 0.5:
+            self.ended[key] = self.rng.choice(["pruned", "postponed"])
+            return [End(key, self.ended[key])]  # type: ignore[arg-type]
+        old, count = self.requests[key[0]], self.rng.randrange(1, 3)
+        self.expect_forks(key, [(old.id, self.next_index(old) + i) for i in range(count)])
+        return [Fork(key, count)]
+
+    def next_index(self, request: Request) -> int:
+        """Behind all rollouts of the group that there have been."""
+        stream = request.random_stream
+        return 1 + max(index for name, index in self.wanted if self.requests[name].random_stream == stream)
+
+    def expect_forks(self, source: Key, forks: list[Key]) -> None:
+        start, request = self.wanted[source].first(self.num_made(source)), self.requests[source[0]]
+        for key in forks:
+            self.wanted[key] = alone(self.choose, request, key[1], start)
 
     def drain(self) -> None:
-        self.engine.hooks.clear()
+        self.watch = None
         self.engine.resume(self.alive())
         while alive := self.alive():
             assert self.engine.num_unfinished >= len(alive)
@@ -297,12 +316,12 @@ class Schedule:
         self.step()  # what was aborted last is handed out
 
     def check(self) -> None:
-        """Every rollout has ended once, as it would have alone; an aborted one on the way there."""
+        """Every rollout has ended once, as it would have alone; one that was ended on the way there."""
         assert self.found.keys() == self.wanted.keys()
         for key, completion in self.found.items():
             story = self.wanted[key]
-            if key in self.aborted:
-                story = replace(story.first(len(completion.token_ids)), reason="aborted")
+            if key in self.ended:
+                story = replace(story.first(len(completion.token_ids)), reason=self.ended[key])
             assert (completion.token_ids, completion.finish_reason) == (story.tokens, story.reason), key
             assert completion.logprobs == approx(story.logprobs)
             assert 0 <= completion.version <= self.engine.version
@@ -354,7 +373,7 @@ def run(schedule: Schedule, has_anchor: bool) -> None:
         engine.submit([ANCHOR])
         engine.pause([ANCHOR.id])
     if rng.random() < 0.3:
-        engine.hooks.append(schedule.watch)
+        schedule.watch = schedule
     schedule.submit()
     for _ in range(rng.randrange(1, 12)):
         for _ in range(rng.choice([0, 0, 1, 4])):

@@ -58,7 +58,7 @@ def test_given_tokens_are_no_policys(qwen2: Any) -> None:
     engine.submit([Request("q", PROMPT, 1, SAMPLING, starts={0: hint})])
     engine.step()
     engine.step()
-    engine.fork("q", 0, into="fork")
+    engine.fork("q", 0)
     engine.load_weights([], 6)
     found = []
     while engine.num_unfinished:

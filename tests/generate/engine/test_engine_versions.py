@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from podsrl.generate import Engine, Request, Sampling, StepView
+from podsrl.generate import Engine, Live, Request, Sampling, Watch
 from podsrl.types import Completion
 
 SAMPLING = Sampling(temperature=0.7, max_new_tokens=10)
 A, B = Request("a", (5, 7), 3, SAMPLING), Request("b", (9, 20, 31, 4), 2, SAMPLING)
 
 
-def drain(engine: Engine) -> dict[tuple[str, int], Completion]:
+def drain(engine: Engine, watch: Watch | None = None) -> dict[tuple[str, int], Completion]:
     found = {}
     while engine.num_unfinished > 0:
-        found |= {(c.request_id, c.index): c for c in engine.step()}
+        found |= {(c.request_id, c.index): c for c in engine.step(watch)}
     return found
+
+
+@dataclass
+class Noting:
+    """A watch that notes which version draws a rollout's next token."""
+
+    engine: Engine
+    drawn_by: dict[tuple[str, int], dict[int, int]]
+    at: frozenset[int] | None = None
+
+    def look(self, live: Live) -> tuple[()]:
+        for key, num_tokens in zip(live.keys, live.num_tokens, strict=True):
+            self.drawn_by.setdefault(key, {})[num_tokens] = self.engine.version
+        return ()
 
 
 def test_tokens_of_one_version_need_no_list(qwen2: Any) -> None:
@@ -27,18 +42,15 @@ def test_tokens_of_one_version_need_no_list(qwen2: Any) -> None:
     assert {(c.version, c.versions) for c in engine.generate([A, B])} == {(7, ())}
 
 
-def test_a_hook_that_loads_weights_does_so_for_the_next_token(qwen2: Any) -> None:
+def test_weights_that_come_between_steps_draw_the_next_token_of_forks_too(qwen2: Any) -> None:
     engine = Engine(qwen2)
     engine.submit([A])
-
-    def load(view: StepView) -> None:
-        if view.num_tokens[0] == 2:
-            engine.load_weights([], 5)
-            engine.fork("a", 0, into="fork")
-
-    engine.hooks.append(load)
+    for _ in range(3):
+        engine.step()
+    engine.load_weights([], 5)
+    engine.fork("a", 0)
     found = drain(engine)
-    assert {completion.versions[:4] for completion in found.values()} == {(0, 0, 0, 5)}
+    assert {completion.versions[:4] for completion in found.values()} == {(0, 0, 0, 5)} and len(found) == 4
 
 
 def test_a_rollout_that_is_aborted_before_a_new_token_has_the_old_version_alone(qwen2: Any) -> None:
@@ -59,15 +71,11 @@ def test_whatever_waits_pauses_and_forks_every_token_has_the_version_that_the_en
         engine = Engine(qwen2, num_slots=3, scheduler=scheduler)
         drawn_by: dict[tuple[str, int], dict[int, int]] = {}
 
-        def watch(view: StepView, engine: Engine = engine, drawn_by: Any = drawn_by) -> None:
-            for key, num_tokens in zip(view.keys, view.num_tokens, strict=True):
-                drawn_by.setdefault(key, {})[num_tokens] = engine.version
-
-        engine.hooks.append(watch)
+        watch = Noting(engine, drawn_by)
         engine.submit([A, B])
         found = {}
         for step in range(14):
-            for completion in engine.step():
+            for completion in engine.step(watch):
                 found[completion.request_id, completion.index] = completion
             alive = list(engine.states())
             if alive:
@@ -76,10 +84,10 @@ def test_whatever_waits_pauses_and_forks_every_token_has_the_version_that_the_en
                 engine.load_weights([], engine.version + 1)
             if step == 4 and alive:
                 source = rng.choice(alive)
-                drawn_by["fork", 0] = dict(drawn_by.get(source, {}))
-                engine.fork(*source, into="fork")
+                [fork] = engine.fork(*source)
+                drawn_by[fork] = dict(drawn_by.get(source, {}))
         engine.resume(list(engine.states()))
-        found |= drain(engine)
+        found |= drain(engine, watch)
         assert len(found) == 6
         for key, completion in found.items():
             wanted = [drawn_by[key][i] for i in range(len(completion.token_ids))]

@@ -1,16 +1,19 @@
-"""Steering from outside: arrivals, pauses, forks, hooks, new weights. None of them changes another rollout's tokens."""
+"""Steering from outside: arrivals, pauses, forks, watches, weights. None of them changes another rollout's tokens."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
-from contract import by_place
+from contract import begun, by_place
 
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, EngineStats, Request, Sampling, StepView
+from podsrl.generate import End, Engine, EngineStats, Fork, Live, Request, Sampling
 from podsrl.generate.schedule.job import Limits
 from podsrl.generate.schedule.plain import Continuous
 from podsrl.types import Completion
@@ -78,10 +81,12 @@ def test_a_paused_rollout_goes_on_where_it_stopped_and_is_read_again_if_its_memo
 
 def test_generate_ends_when_only_paused_rollouts_are_left_and_a_later_call_ends_them(qwen2: Any) -> None:
     engine = Engine(qwen2)
-    engine.hooks.append(lambda view: engine.pause(["a"]) if view.num_tokens[0] == 4 else None)
-    first = by_place(engine.generate([A, B]))
+    short = Request("short", (3, 4), 1, Sampling(max_new_tokens=4))
+    running = engine.generate([A, B, short])
+    assert next(running).request_id == "short"
+    engine.pause(["a"])
+    first = by_place(running)
     assert set(first) == {("b", 0), ("b", 1)}
-    engine.hooks.clear()
     engine.resume(["a"])
     assert tokens(first | by_place(engine.generate([]))) == whole(qwen2, A, B)
 
@@ -94,7 +99,7 @@ def test_a_fork_of_a_live_rollout_costs_no_row_until_it_differs(qwen2: Any) -> N
     engine = Engine(qwen2)
     engine.submit([greedy])
     engine.step()
-    engine.fork("g", 0, into="h", num_rollouts=5)
+    assert engine.fork("g", 0, num_rollouts=5) == [("g", i) for i in range(1, 6)]
     found = drain(engine)
     assert set(tokens(found).values()) == set(whole(qwen2, greedy).values())
     assert engine.stats.rows_used == 1 and engine.stats.slots_used == 6
@@ -105,30 +110,50 @@ def test_paused_and_waiting_rollouts_can_be_forked_and_ended_ones_cannot(qwen2: 
     engine.submit([A, B])
     engine.step()
     engine.pause([("a", 0)])
-    engine.fork("a", 0, into="of-paused")
-    engine.fork("b", 1, into="of-waiting")
-    with pytest.raises(UsageError, match="request id 'b' is used twice"):
-        engine.fork("a", 1, into="b")
+    [of_paused] = engine.fork("a", 0)
+    [of_waiting] = engine.fork("b", 1)
+    assert (of_paused, of_waiting) == (("a", 3), ("b", 2))
     found = drain(engine)
-    assert found["of-paused", 0].token_ids[:1] == whole(qwen2, A)["a", 0][:1]
-    assert len(found["of-waiting", 0].token_ids) == 10
+    assert found[of_paused].token_ids[:1] == whole(qwen2, A)["a", 0][:1]
+    assert len(found[of_waiting].token_ids) == 10
     with pytest.raises(UsageError, match="fork of 'b', rollout 1: it is not alive"):
-        engine.fork("b", 1, into="d")
+        engine.fork("b", 1)
 
 
-# --- hooks ---
+@pytest.mark.parametrize(("token", "num_steps"), [(-1, 1), (10_000, 1), (3, 9)])
+def test_a_token_that_is_none_or_has_no_room_is_not_set(qwen2: Any, token: int, num_steps: int) -> None:
+    engine = Engine(qwen2)
+    engine.submit([A])
+    for _ in range(num_steps):
+        engine.step()
+    with pytest.raises(UsageError, match=rf"fork of \('a', 0\) with the token {token} behind {num_steps}: "):
+        engine.fork("a", 0, token=token)
+    assert tokens(drain(engine)) == whole(qwen2, A)
 
 
-def test_a_hook_sees_hidden_states_and_log_probabilities_of_the_live_rows(qwen2: Any) -> None:
+# --- watches ---
+
+
+@dataclass
+class Seeing:
+    """A watch that is a function."""
+
+    see: Callable[[Live], Any]
+    at: frozenset[int] | None = None
+
+    def look(self, live: Live) -> Iterable[End | Fork]:
+        return self.see(live) or ()
+
+
+def test_a_watch_sees_hidden_states_and_log_probabilities_of_the_live_rows(qwen2: Any) -> None:
     seen: dict[tuple[Key, int], tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def look(view: StepView) -> None:
-        for key, num_tokens, row in zip(view.keys, view.num_tokens, view.row_of.tolist(), strict=True):
-            seen[key, num_tokens] = (view.hidden[row].clone(), view.logprobs[row].clone())
+    def look(live: Live) -> None:
+        for key, num_tokens, row in zip(live.keys, live.num_tokens, live.row_of.tolist(), strict=True):
+            seen[key, num_tokens] = (live.hidden[row].clone(), live.logprobs[row].clone())
 
     engine, model = Engine(qwen2, num_slots=2), copy.deepcopy(qwen2)  # asked for hidden states it keeps hooks
-    engine.hooks.append(look)
-    found = by_place(engine.generate([A, B]))
+    found = by_place(engine.generate([A, B], watch=Seeing(look)))
     assert set(seen) == {(key, t) for key in found for t in range(10)}
     for request in (A, B):
         for index in range(request.num_rollouts):
@@ -140,6 +165,72 @@ def test_a_hook_sees_hidden_states_and_log_probabilities_of_the_live_rows(qwen2:
                 place = len(request.prompt_ids) - 1 + t
                 assert torch.allclose(hidden, output.hidden_states[-1][0, place], atol=1e-4)
                 assert torch.allclose(logprobs, output.logits[0, place].log_softmax(-1), atol=1e-4)
+
+
+@pytest.mark.parametrize("num_slots", [None, 1, 2])
+def test_a_watch_sees_every_rollout_where_it_is_due_and_changes_nothing(qwen2: Any, num_slots: int | None) -> None:
+    seen: list[tuple[Key, int]] = []
+    engine = Engine(qwen2, num_slots=num_slots)
+    watch = Seeing(lambda live: seen.extend(zip(live.keys, live.num_tokens, strict=True)), at=frozenset({0, 4, 7, 99}))
+    assert tokens(by_place(engine.generate([A, B], watch=watch))) == whole(qwen2, A, B)
+    assert sorted(seen) == [(key, count) for key in sorted(whole(qwen2, A, B)) for count in (0, 4, 7)]
+    assert tokens(by_place(engine.generate([A, B]))) == whole(qwen2, A, B) and len(seen) == 15
+
+
+@pytest.mark.parametrize("num_slots", [None, 1, 2])
+def test_what_a_watch_ends_has_its_reason_and_its_tokens_and_the_others_go_on(
+    qwen2: Any, num_slots: int | None
+) -> None:
+    def look(live: Live) -> list[End]:
+        acts = [End(("a", 0)), End(("b", 1), "postponed"), End(("gone", 3))]
+        return [act for act in acts if act.key in live.keys or act.key[0] == "gone"]
+
+    expected = whole(qwen2, A, B)
+    found = by_place(Engine(qwen2, num_slots=num_slots).generate([A, B], watch=Seeing(look, at=frozenset({6}))))
+    reasons = {key: done.finish_reason for key, done in found.items()}
+    assert reasons == {**dict.fromkeys(expected, "length"), ("a", 0): "pruned", ("b", 1): "postponed"}
+    ended = {("a", 0), ("b", 1)}
+    assert tokens(found) == {key: ids[:6] if key in ended else ids for key, ids in expected.items()}
+
+
+@pytest.mark.parametrize("num_slots", [None, 1, 4])
+def test_forks_of_a_watch_are_the_next_of_their_group_and_a_set_token_is_given(
+    qwen2: Any, num_slots: int | None
+) -> None:
+    """Rollout 1 has two forks behind 3 tokens, and one with a token that is set; all are those that begin there."""
+
+    def look(live: Live) -> list[Fork]:
+        key = ("a", 1)
+        return [Fork(key, 2), Fork(key, token=9)] if (key, 3) in zip(live.keys, live.num_tokens, strict=True) else []
+
+    engine = Engine(qwen2, num_slots=num_slots)
+    later = Request("a+3", A.prompt_ids, 1, SAMPLING, first_index=3, stream="a")
+    found = by_place(engine.generate([A, later], watch=Seeing(look, at=frozenset({3}))))
+    expected = whole(qwen2, A)
+    assert set(found) == {*expected, ("a+3", 3), ("a", 4), ("a", 5), ("a", 6)}
+    assert {key: found[key].token_ids for key in expected} == expected
+    start = begun(found["a", 1], 3)
+    for index in (4, 5):
+        request = Request(
+            "a", A.prompt_ids, 1, SAMPLING, first_index=index, starts={index: replace(start, index=index)}
+        )
+        [alone] = Engine(qwen2).generate([request])
+        assert (found["a", index].token_ids, found["a", index].given) == (alone.token_ids, ())
+    made = found["a", 6]
+    assert (made.token_ids[:4], made.given, len(made.token_ids)) == ((*start.token_ids, 9), ((3, 4),), 10)
+    begins = begun(made, 4, given=made.given)
+    [alone] = Engine(qwen2).generate([Request("a", A.prompt_ids, 1, SAMPLING, first_index=6, starts={6: begins})])
+    assert made.token_ids == alone.token_ids
+
+
+@pytest.mark.parametrize(
+    ("act", "named"), [(Fork(("a", 9)), "fork of 'a', rollout 9: it is not alive"), (("a", 0), r"returned \('a', 0\)")]
+)
+def test_what_a_watch_cannot_do_is_one_line(qwen2: Any, act: Any, named: str) -> None:
+    engine = Engine(qwen2)
+    with pytest.raises(UsageError, match=named):
+        list(engine.generate([A], watch=Seeing(lambda live: [act])))
+    assert engine.states() == {}
 
 
 # --- new weights ---
@@ -218,13 +309,11 @@ def test_the_trace_says_who_was_in_the_batch_in_which_steps(qwen2: Any) -> None:
     ]
 
 
-def test_after_a_failing_hook_the_engine_is_empty_and_works_again(qwen2: Any) -> None:
+def test_after_a_failing_watch_the_engine_is_empty_and_works_again(qwen2: Any) -> None:
     engine = Engine(qwen2)
-    engine.hooks.append(lambda view: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        list(engine.generate([A, B]))
+        list(engine.generate([A, B], watch=Seeing(lambda live: 1 / 0)))
     assert engine.states() == {}
-    engine.hooks.clear()
     assert tokens(by_place(engine.generate([A, B]))) == whole(qwen2, A, B)
 
 
@@ -241,7 +330,7 @@ def test_bounded_memory_does_not_stay_cut_for_the_first_arrival(qwen2: Any) -> N
     assert engine.stats.slots_used == 9
 
 
-@pytest.mark.parametrize("verb", ["raise", "abort", "pause"])
+@pytest.mark.parametrize("verb", ["raise", "end"])
 def test_broken_numbers_never_outlive_the_rollouts_that_left_with_them(make_model: Any, verb: str) -> None:
     model = make_model("qwen2")
     good = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -249,18 +338,14 @@ def test_broken_numbers_never_outlive_the_rollouts_that_left_with_them(make_mode
     wanted = whole(copy.deepcopy(model), A, B)
     broken = ((name, torch.full_like(p, torch.nan)) for name, p in good.items())
 
-    def leave(view: StepView) -> None:
+    def leave(live: Live) -> list[End]:
         if verb == "raise":
             raise ZeroDivisionError
-        engine.abort(["a", "b"]) if verb == "abort" else engine.pause(["a", "b"])
+        return [End(key) for key in live.keys]
 
     engine.load_weights(broken, version=1)
-    engine.hooks.append(leave)
-    try:
-        list(engine.generate([A, B]))
-    except ZeroDivisionError:
-        assert verb == "raise"
-    engine.hooks.clear()
+    with pytest.raises(ZeroDivisionError) if verb == "raise" else nullcontext():
+        list(engine.generate([A, B], watch=Seeing(leave)))
     engine.load_weights(good.items(), version=2)
     engine.abort(["a", "b"])
     engine.step()
@@ -322,8 +407,6 @@ def test_a_bare_id_is_refused(qwen2: Any, ids: Any) -> None:
 
 def test_a_scheduler_of_ones_own_is_empty_after_a_failure(qwen2: Any) -> None:
     engine = Engine(qwen2, scheduler=Continuous(Limits(num_slots=2)))
-    engine.hooks.append(lambda view: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        list(engine.generate([A]))
-    engine.hooks.clear()
+        list(engine.generate([A], watch=Seeing(lambda live: 1 / 0)))
     assert tokens(by_place(engine.generate([A]))) == whole(qwen2, A)

@@ -5,6 +5,7 @@ sequence) and `rows.py` (the arrays of the batch). A step, in order:
 
     start     the scheduler names the rollouts that start now; each distinct prompt is read once
     forward   one token per row, for all rows; rollouts with the same tokens so far share a row
+    watch     sees the rollouts that are due; they may end and fork
     draw      one token per rollout
     leave     finished rollouts are handed out; rows split where their rollouts differ, and empty rows are filled
 
@@ -17,29 +18,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, short
 from podsrl.generate.base import EngineStats, Request
 from podsrl.generate.engine.forward.base import Forward
 from podsrl.generate.engine.forward.choose import choose_forward
 from podsrl.generate.engine.limits import KVMemory, MemoryPlan, check_requests, plan_memory
 from podsrl.generate.engine.queue import PrefixCache
-from podsrl.generate.engine.sequence import Ids, Key, Sequence, State, find_sequences, new_sequences
-from podsrl.generate.engine.steering import Hook, Log, Span
+from podsrl.generate.engine.sequence import Ids, Sequence, State, find_sequences, new_sequences
+from podsrl.generate.engine.steering import Log, Span
 from podsrl.generate.engine.stepper import Ended, Stepper
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.engine.weights import take_weights
 from podsrl.generate.schedule.job import Limits
 from podsrl.generate.schedule.lengths import Predictor
 from podsrl.generate.schedule.scheduler import Scheduler, default_predictor, make_scheduler
+from podsrl.generate.watch import End, Fork, Key, Watch
 from podsrl.lib.torch_model import evaluating
-from podsrl.types import Completion
+from podsrl.types import Completion, FinishReason
 
-ABILITIES = frozenset({"join", "start", "abort_rollouts", "pause", "fork", "hooks"})
+ABILITIES = frozenset({"join", "start", "abort_rollouts", "pause", "fork", "watch"})
 """See `Generator.abilities`."""
 _NO_BOUND = 1 << 31
 
@@ -90,8 +93,6 @@ class Engine:
         self.version = 0
         self.peak_kv_bytes = 0
         """Largest key-value memory held so far while rollouts ran, in bytes; set it to 0 to measure anew."""
-        self.hooks: list[Hook] = []
-        """Called in every step between forward and draw, with a `StepView`; they may use all verbs."""
         self.memory: MemoryPlan | None = None
         """How the last call's memory was divided."""
         self.forward: Forward = choose_forward(model, forward)
@@ -108,14 +109,19 @@ class Engine:
         self._stepper: Stepper | None = None
         self._ended: list[Ended] = []  # by a verb; handed out with the next step
         self._num_arrived = 0
+        self._next_index: dict[str, int] = {}  # of each stream, behind the rollouts that there have been
         self._own: set[str] | None = None  # request ids of the open call of `generate`
 
     # --- to generate ---
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
         """Yield every completion as it finishes, until only paused rollouts are left.
 
         A consumer that stops early ends the call's unpaused rollouts without completions.
+
+        Args:
+            requests: what is wanted.
+            watch: sees rollouts while they run; its forks come as further completions of their source's request.
 
         Raises:
             UsageError: another call is open (use `submit` to add to it); or, before anything is generated: a repeated
@@ -124,7 +130,7 @@ class Engine:
         """
         wanted = list(requests)
         self._check(wanted)
-        return self._generate(wanted)
+        return self._generate(wanted, watch)
 
     def submit(self, requests: Iterable[Request]) -> None:
         """Let requests wait for the next `step`; also while others run. UsageError: as `generate`."""
@@ -139,13 +145,13 @@ class Engine:
                 self._sequences.pop(request.id, None)
             raise
 
-    def step(self) -> list[Completion]:
-        """Let rollouts start, draw one token for every running one, and return those that ended."""
+    def step(self, watch: Watch | None = None) -> list[Completion]:
+        """Let rollouts start, show the watch those that are due, draw one token each, and return those that ended."""
         if self._stepper is None:
             return self._hand_out()
         try:
             with evaluating(self.model) if self.model.training else nullcontext(), torch.inference_mode():
-                self._ended += self._stepper.step(self.hooks)
+                self._ended += self._stepper.step(watch, self._obey)
         except BaseException:
             self._abandon()  # stopped half-way, the arrays do not fit together any more
             raise
@@ -252,35 +258,40 @@ class Engine:
         """Let paused rollouts go on where they stopped."""
         self._enqueue([sequence for sequence in find_sequences(self._sequences, ids) if sequence.state == "paused"])
 
-    def fork(self, request_id: str, index: int, *, into: str, num_rollouts: int = 1) -> None:
-        """Start new rollouts that go on from the tokens of an unfinished one, with random numbers of their own.
+    def fork(self, request_id: str, index: int, *, num_rollouts: int = 1, token: int | None = None) -> list[Key]:
+        """Start rollouts that go on from the tokens of an unfinished one; see `Fork`.
 
-        They belong to the new request `into`, and hold the source's tokens and log-probabilities. A fork of a running
-        rollout shares its row until they draw different tokens.
+        A fork of a running rollout shares its row until they draw different tokens.
+
+        Returns:
+            The new rollouts, in the order of their indices.
 
         Raises:
-            UsageError: a source that has ended, or a repeated id.
+            UsageError: a source that has ended, or a token that is none or has no room.
         """
         sources = find_sequences(self._sequences, [(request_id, index)])
         if not sources:
             raise UsageError(f"fork of {request_id!r}, rollout {index}: it is not alive; fork before it ends")
         source = sources[0]
-        request = Request(into, source.request.prompt_ids, num_rollouts, source.request.sampling)
-        self._check([request])
-        forks = self._sequences[into] = self._new_sequences(request)
-        self._make_room()
-        stepper = self._stepper if source.state == "running" else None
-        history = source.history if stepper is None else stepper.rows.history_of(source)
+        history = source.history
+        if self._stepper is not None and source.state == "running":
+            history = self._stepper.rows.history_of(source)
+        if token is not None:
+            self._check_token(source, len(history), token)
+        stream = source.request.random_stream
+        first = self._next_index[stream]
+        request = replace(source.request, num_rollouts=num_rollouts, first_index=first, stream=stream, starts={})
+        forks = self._new_sequences(request)
         for fork in forks:
-            fork.history, fork.marks, fork.given = history, list(source.marks), source.given
-            fork.job.num_tokens = len(history)
-        if self._own is not None and request_id in self._own:
-            self._own.add(into)
+            fork.go_on(source, history, token)
+        self._sequences[request_id] += forks
+        self._make_room()  # which may take all of them out
         num_joining = 0
-        if stepper is not None:
-            num_joining = stepper.num_free
-            stepper.join(forks[:num_joining], source)
+        if self._stepper is not None and source.state == "running" and token is None:
+            num_joining = self._stepper.num_free
+            self._stepper.join(forks[:num_joining], source)
         self._enqueue(forks[num_joining:])
+        return [fork.key for fork in forks]
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Take over new weights; those that already share memory with the engine's model are not copied.
@@ -298,7 +309,7 @@ class Engine:
 
     # --- rollouts ---
 
-    def _generate(self, requests: list[Request]) -> Iterator[Completion]:
+    def _generate(self, requests: list[Request], watch: Watch | None) -> Iterator[Completion]:
         if self._own is not None:
             raise UsageError("generate: another call is open; finish or close it, or add to it with submit()")
         self._own = {request.id for request in requests}
@@ -306,7 +317,7 @@ class Engine:
             with evaluating(self.model):
                 self.submit(requests)
                 while self.num_unfinished > 0:
-                    yield from self.step()
+                    yield from self.step(watch)
         finally:
             own, self._own = self._own, None
             self._drop_unpaused(own or set())
@@ -319,8 +330,8 @@ class Engine:
                 self._stop_strings[strings] = StopStrings(self._tokenizer, strings)
 
     def _requests(self) -> list[Request]:
-        """The unfinished ones."""
-        return [sequences[0].request for sequences in self._sequences.values()]
+        """Of unfinished rollouts."""
+        return list({id(sequence.request): sequence.request for sequence in self._everyone}.values())
 
     @property
     def _everyone(self) -> list[Sequence]:
@@ -329,6 +340,8 @@ class Engine:
 
     def _new_sequences(self, request: Request) -> list[Sequence]:
         self._num_arrived += request.num_rollouts
+        stream = request.random_stream
+        self._next_index[stream] = max(request.indices.stop, self._next_index.get(stream, 0))
         return new_sequences(request, self.seed, self._num_arrived - request.num_rollouts)
 
     def _enqueue(self, sequences: list[Sequence]) -> None:
@@ -340,12 +353,29 @@ class Engine:
         if self._stepper is not None:
             self._stepper.take_out(sequences, keep_kv=keep_kv)
 
-    def _end(self, sequences: list[Sequence]) -> None:
+    def _obey(self, acts: Iterable[End | Fork]) -> None:
+        for act in list(acts):
+            if isinstance(act, End):
+                self._end(find_sequences(self._sequences, [act.key]), act.reason)
+            elif isinstance(act, Fork):
+                self.fork(*act.key, num_rollouts=act.num_rollouts, token=act.token)
+            else:
+                raise UsageError(f"look() of a watch returned {short(act)}; wanted End and Fork records")
+
+    def _check_token(self, source: Sequence, num_tokens: int, token: int) -> None:
+        vocabulary, limit = self.model.get_input_embeddings().weight.shape[0], source.request.sampling.max_new_tokens
+        if not 0 <= token < vocabulary or num_tokens + 1 >= limit:
+            raise UsageError(
+                f"fork of {source.key} with the token {token} behind {num_tokens}: wanted a token of 0 .. "
+                f"{vocabulary - 1}, and room for one to draw within max_new_tokens = {limit}"
+            )
+
+    def _end(self, sequences: list[Sequence], reason: FinishReason = "aborted") -> None:
         self._take_out(sequences)
         for sequence in sequences:
             self._discard_kept(sequence)
             sequence.move("ended")
-            self._ended.append((sequence, "aborted"))
+            self._ended.append((sequence, reason))
 
     def _hand_out(self) -> list[Completion]:
         ended, self._ended = self._ended, []
@@ -430,14 +460,14 @@ class Engine:
             raise
 
     def _close(self) -> None:
-        self._stepper = None
+        self._stepper, self._next_index = None, {}
         self._kv_memory.close()
 
     def _abandon(self) -> None:
         """Forget all rollouts, paused ones too, and memory that may hold broken numbers."""
         if self._stepper is not None:
             self._stepper.queue.withdraw_all()
-        self._sequences, self._ended, self._stepper = {}, [], None
+        self._sequences, self._ended, self._stepper, self._next_index = {}, [], None, {}
         self._log = Log(self.stats, self.trace)
         self._kv_memory = KVMemory(self.kv_cache_bytes)
 

@@ -29,11 +29,10 @@ from podsrl.generate.base import Request
 from podsrl.generate.engine.kv_pool import SavedRow
 from podsrl.generate.engine.random_numbers import request_key, row_keys
 from podsrl.generate.schedule.job import Job
+from podsrl.generate.watch import Key
 from podsrl.types import Begun, Completion, FinishReason
 
 State = Literal["paused", "waiting", "running", "ended"]
-Key = tuple[str, int]
-"""(request id, rollout index)."""
 Ids = Iterable[str | Key]
 """Request ids, or (request id, rollout index) pairs."""
 
@@ -58,6 +57,10 @@ class History:
     def shortened(self) -> History:
         """The same without the last token."""
         return History(self.tokens[:-1], self.logprobs[:-1])
+
+    def with_given(self, token: int) -> History:
+        """The same with one more token, which was not drawn."""
+        return History(np.append(self.tokens, np.int32(token)), np.append(self.logprobs, np.float32(0)))
 
 
 EMPTY = History(np.zeros(0, np.int32), np.zeros(0, np.float32))
@@ -137,6 +140,15 @@ class Sequence:
         if start.num_drawn > 0:
             for place, version in enumerate(start.versions or (start.version,)):
                 self.mark(place, version)
+
+    def go_on(self, source: Sequence, history: History, token: int | None) -> None:
+        """Go on from the history of another, and from a token that is set."""
+        num_tokens = len(history)
+        self.marks, self.given = list(source.marks) if num_tokens else [], source.given
+        self.history = history
+        if token is not None:
+            self.history, self.given = history.with_given(token), (*self.given, (num_tokens, num_tokens + 1))
+        self.job.num_tokens = len(self.history)
 
 
 def new_sequences(request: Request, seed: int, first_order: int) -> list[Sequence]:

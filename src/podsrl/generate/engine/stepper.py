@@ -2,7 +2,7 @@
 
     step     _start      preempt, drop rows without sequences, admit from the queue (`_admit` gives each its row)
              _compute    logits of every row: one forward for old rows, and what was just read for new ones
-             hooks
+             watch       who is due is shown, and what the watch answers is done
              _draw       one token per sequence; who has finished leaves; rows split where tokens differ
 
 What a caller may ask for is in `engine.py`, the arrays of the batch in `rows.py`.
@@ -10,7 +10,7 @@ What a caller may ask for is in `engine.py`, the arrays of the batch in `rows.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,12 @@ from podsrl.generate.engine.random_numbers import uniforms_at
 from podsrl.generate.engine.rows import Bools, Ints, Rows
 from podsrl.generate.engine.sampler import draw_mixed
 from podsrl.generate.engine.sequence import Sequence
-from podsrl.generate.engine.steering import Hook, Log, StepView
+from podsrl.generate.engine.steering import Log
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.engine.transfer import to_device, to_host
 from podsrl.generate.schedule.job import Job, Limits
 from podsrl.generate.schedule.scheduler import Scheduler
+from podsrl.generate.watch import End, Fork, Live, Watch
 from podsrl.types import FinishReason
 
 Ended = tuple[Sequence, FinishReason]
@@ -141,23 +142,32 @@ class Stepper:
 
     # --- a step ---
 
-    def step(self, hooks: list[Hook]) -> list[Ended]:
-        """Let sequences start, draw one token for every running one, and return those that ended."""
-        probe_at = self.scheduler.probe_at
-        self._want_hidden = bool(hooks) or probe_at is not None
+    def step(self, watch: Watch | None, obey: Callable[[Iterable[End | Fork]], None]) -> list[Ended]:
+        """Let sequences start, show those that are due, draw a token for every running one, and return who ended.
+
+        `obey` does what the watch answers.
+        """
         self._start()
         if len(self.rows) == 0:
             self._check_progress()
             return []
+        due, probe_at = self._due(watch), self.scheduler.probe_at
+        self._want_hidden = len(due) > 0 or probe_at is not None
         logits, hidden = self._compute()
-        if hidden is not None:
-            if probe_at == 0:
-                self._observe(probe_at, logits, hidden)
-            for hook in hooks:
-                hook(self._view(logits, hidden))
+        if probe_at == 0:
+            self._observe(probe_at, logits, hidden)
+        if watch is not None and len(due) > 0:
+            obey(watch.look(self._live(due, logits, hidden)))
             if self.has_empty_rows:  # a sequence that left may have had broken numbers
                 self._clear_broken(logits, np.arange(self.rows.num_rows))
         return self._draw(logits, hidden) if len(self.rows) > 0 else []
+
+    def _due(self, watch: Watch | None) -> Ints:
+        """Places of the sequences that the watch is to see."""
+        if watch is None:
+            return np.zeros(0, np.int64)
+        is_due = True if watch.at is None else np.isin(self.rows.num_new, list(watch.at))
+        return np.flatnonzero(np.broadcast_to(is_due, len(self.rows)))
 
     def _start(self) -> None:
         if self.scheduler.may_preempt and len(self.rows) > 0:
@@ -306,7 +316,7 @@ class Stepper:
         if done.any():
             self._clear_broken(logits, np.unique(rows.row_of[reasons == _INVALID]))
             ended = self._finish(done, reasons)
-        if self.scheduler.probe_at and hidden is not None:
+        if self.scheduler.probe_at:
             self._observe(self.scheduler.probe_at, logits, hidden)
         if len(rows) > 0:
             rows.regroup(tokens[~done] if ended else tokens)
@@ -357,28 +367,28 @@ class Stepper:
         hits[of_sampling] = stop.hits(self.rows.tokens_of(of_sampling))
         return hits
 
-    # --- what scheduler and hooks see ---
+    # --- what scheduler and watch see ---
 
-    def _observe(self, probe_at: int, logits: Tensor, hidden: Tensor) -> None:
+    def _observe(self, probe_at: int, logits: Tensor, hidden: Tensor | None) -> None:
         """Show the scheduler what the newest token was drawn from, for sequences with exactly `probe_at` tokens."""
         rows = self.rows
         members = np.flatnonzero(rows.num_new == probe_at)
         if len(members) == 0:
             return
-        view = self._view(logits, hidden)
-        own_rows = view.row_of[torch.from_numpy(members).to(hidden.device)]
-        means = torch.from_numpy(rows.mean_logprobs(members)).to(hidden.device)
-        columns = [hidden[own_rows].float(), means[:, None], view.entropies[own_rows][:, None]]
+        live = self._live(members, logits, hidden)
+        means = torch.from_numpy(rows.mean_logprobs(members)).to(logits.device)
+        columns = [live.hidden[live.row_of].float(), means[:, None], live.entropies[live.row_of][:, None]]
         features = torch.cat(columns, dim=1).cpu().numpy()
         jobs = [rows.sequences[i].job for i in members.tolist()]
         for job in jobs:
             job.num_tokens = probe_at
         self.scheduler.observe(jobs, features)
 
-    def _view(self, logits: Tensor, hidden: Tensor) -> StepView:
-        row_of = torch.from_numpy(self.rows.row_of).to(logits.device)
-        keys = [sequence.key for sequence in self.rows.sequences]
-        return StepView(keys, self.rows.num_new.tolist(), row_of, logits, hidden)
+    def _live(self, members: Ints, logits: Tensor, hidden: Tensor | None) -> Live:
+        assert hidden is not None, "wanted"
+        row_of = torch.from_numpy(self.rows.row_of[members]).to(logits.device)
+        keys = [self.rows.sequences[i].key for i in members.tolist()]
+        return Live(keys, self.rows.num_new[members].tolist(), row_of, logits, hidden)
 
     def _running_jobs(self) -> list[Job]:
         for sequence, num_tokens in zip(self.rows.sequences, self.rows.num_new.tolist(), strict=True):

@@ -32,7 +32,7 @@ class ProcessGenerator(Generator):
 
     Its abilities are "beside" and those of the worker's generator that travel: "join", "start", "abort_rollouts" and
     "proof".
-    "hooks", "pause" and "fork" do not: they need the generator's own process. Completions wait in a socket until they
+    "watch", "pause" and "fork" do not: they need the generator's own process. Completions wait in a socket until they
     are read, and the child waits where that is full: a pool reads them at once.
 
     Args:
@@ -70,7 +70,7 @@ class ProcessGenerator(Generator):
 
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"beside", *self._ready()["abilities"]}) - {"pause", "fork", "hooks"}
+        return frozenset({"beside", *self._ready()["abilities"]}) - {"pause", "fork", "watch"}
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Begin now, beside the caller; completions are decoded when they are read."""
