@@ -277,8 +277,10 @@ class Collector:
         return [self._with_judged(each, rollouts) for each, rollouts in zip(opens, judged, strict=True)]
 
     def _with_judged(self, each: Open, rollouts: Iterable[Rollout]) -> Open:
-        ways, prompt_ids = each.way_of, self.prompt_ids(each.group.task)
-        own = tuple(_as_asked(rollout, ways[rollout.completion.index]) for rollout in rollouts)
+        ways = each.way_of
+        pairs = ((rollout, ways[rollout.completion.index]) for rollout in rollouts)
+        own = tuple(replace(rollout, prompt_ids=way.prompt_ids, origin=way.origin) for rollout, way in pairs)
+        prompt_ids = self.prompt_ids(each.group.task)
         begun = tuple(done for done in each.begun if done.is_postponed)
         return replace(each, group=replace(each.group, prompt_ids=prompt_ids, rollouts=own), begun=begun)
 
@@ -295,12 +297,6 @@ class Collector:
         if new := [ids for ids in distinct if ids not in known]:
             known |= zip(new, self.tokenizer.batch_decode(new, skip_special_tokens=True), strict=True)
         return known
-
-
-def _as_asked(rollout: Rollout, way: Way) -> Rollout:
-    if way.prompt_ids is None and not way.origin:
-        return rollout
-    return replace(rollout, prompt_ids=way.prompt_ids, origin=way.origin)
 
 
 def new_group(name: str, task: Task) -> Group:
