@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from typing import Any
-
-import numpy as np
 
 from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
@@ -20,7 +19,6 @@ from podsrl.lib.slots import Slots, make_slots
 from podsrl.policy import load_model
 from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.saving.part_states import split_states
-from podsrl.run.step.round import digest
 from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group
 from podsrl.update import SHAPE
@@ -194,7 +192,8 @@ def toml(value: Any) -> str:
 def digest_of(slots: Slots) -> str:
     """Of what the parts remember."""
     values, arrays = split_states(slots.state())
-    return digest({**arrays, "values": np.frombuffer(repr(values).encode(), dtype=np.uint8)})
+    content = [repr(values), *((name, str(array.dtype), array.tolist()) for name, array in sorted(arrays.items()))]
+    return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
 def facts(groups: tuple[Group, ...]) -> list[Any]:

@@ -215,7 +215,6 @@ def state(step: int = 4) -> Json:
         "data": {"train": side, "eval": side},
         "parts": {},
         "device": "cpu",
-        "underway": "",
     }
 
 

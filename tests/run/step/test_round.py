@@ -13,7 +13,7 @@ from podsrl.config.load import load_config
 from podsrl.control import View
 from podsrl.generate import EngineStats
 from podsrl.records import encode
-from podsrl.run.step.round import Round, digest, from_arrays, take_arrays, to_arrays
+from podsrl.run.step.round import Round, from_arrays, take_arrays, to_arrays
 from podsrl.run.step.wiring import opening_view
 from podsrl.scale.processes import Processes
 from podsrl.types import Group, Open, Task, Way
@@ -48,7 +48,7 @@ def test_a_round_comes_back_with_its_open_groups_and_counts() -> None:
     step = Round(view=view_at(9), opens=opens, stats=STATS, peak_kv_bytes=44)
     arrays = {"mine/rate": np.ones(2)} | to_arrays(step, Processes())
     own = take_arrays(arrays)
-    assert list(arrays) == ["mine/rate"] and digest(own) != digest({}) == ""
+    assert list(arrays) == ["mine/rate"]
     assert facts(from_arrays(own, Processes(), task_of, view_at)) == facts(step)
 
 

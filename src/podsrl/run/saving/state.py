@@ -78,7 +78,6 @@ class StoredState(_Strict):
     data: Data
     parts: dict[str, dict[str, Any]]
     device: str
-    underway: str
 
 
 def read_object(file: Path) -> Json:

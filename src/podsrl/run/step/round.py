@@ -6,7 +6,6 @@ generates and with however many processes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 
@@ -74,7 +73,7 @@ def from_arrays(
     """What `to_arrays` was given, as one of these processes holds it.
 
     Args:
-        arrays: from `to_arrays`; their digest has been checked.
+        arrays: from `to_arrays`.
         processes: as many as there are now.
         task_of: as in `records.decode`.
         view_at: the step's view, with the data stream at a place.
@@ -101,15 +100,3 @@ def _not_judged(group: Group) -> Open:
 def take_arrays(arrays: Arrays) -> Arrays:
     """Those of a step that has begun, taken out of all that a checkpoint holds; empty where there is none."""
     return {name: arrays.pop(name) for name in list(arrays) if name.startswith(_PART)}
-
-
-def digest(arrays: Arrays) -> str:
-    """SHA-256 of the arrays; of none, empty."""
-    if not arrays:
-        return ""
-    result = hashlib.sha256()
-    for name in sorted(arrays):
-        array = arrays[name]
-        result.update(repr((name, array.dtype.str, array.shape)).encode())
-        result.update(np.ascontiguousarray(array).tobytes())
-    return result.hexdigest()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,16 +14,17 @@ from podsrl.records import decode, encode
 from podsrl.run.before.matmul import restore_matmul
 from podsrl.run.saving.changes import check_batches, check_config, check_data, check_device
 from podsrl.run.saving.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
-from podsrl.run.saving.part_states import Arrays, split_states, whole_states
+from podsrl.run.saving.part_states import split_states, whole_states
 from podsrl.run.step.counters import Progress
-from podsrl.run.step.round import Round, digest, from_arrays, take_arrays, to_arrays
+from podsrl.run.step.round import from_arrays, take_arrays, to_arrays
 from podsrl.run.step.wiring import opening_view
 from podsrl.scale.shard import shard_moment, write_shard
-from podsrl.types import Group, Task
+from podsrl.types import Task
 
 if TYPE_CHECKING:
     from podsrl.run.step.trainer import Trainer
 
+T = TypeVar("T")
 KEPT = "replay/groups"
 """Where parts.safetensors holds what the keeper keeps, as bytes (`records.encode`)."""
 
@@ -49,7 +50,6 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
             **{name: getattr(trainer.progress, name) for name in Progress.__dataclass_fields__},
             "optimizer": numbers,
             "parts": values,
-            "underway": digest(begun),
             "matmul": trainer.matmul_choice and trainer.matmul_choice.to_json(),
             "config": trainer.config.model_dump(mode="json"),
             "data": trainer.data,
@@ -69,10 +69,14 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     trainer.policy.load(checkpoint.model, write_shard)
     moments = checkpoint.optimizer(shard_moment(trainer.model))
     trainer.learner.updater.optimizer.load_state_dict(moments, state["optimizer"])
-    arrays = checkpoint.parts()
-    begun = take_arrays(arrays)
-    step = None if has_other_data else _take_round(trainer, checkpoint, begun)
-    trainer.keeper.restore(_take_kept(trainer, checkpoint, arrays))
+    arrays, train = checkpoint.parts(), trainer.tasks.train
+    begun, kept, task_of = take_arrays(arrays), arrays.pop(KEPT, None), partial(_task_of, train)
+    view_at = partial(opening_view, trainer.config, trainer.parts.costs, train, state["step"])
+    step = None
+    if begun and not has_other_data:
+        step = _read(checkpoint, PARTS, lambda: from_arrays(begun, trainer.processes, task_of, view_at))
+    groups = [] if kept is None else _read(checkpoint, KEPT, lambda: decode(kept.tobytes(), task_of))
+    trainer.keeper.restore(groups)
     trainer.parts.slots.restore(whole_states(state["parts"], arrays))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.collector.round = step
@@ -82,33 +86,11 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     trainer.sync()
 
 
-def _take_kept(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> list[Group]:
-    """The kept groups, taken out of `arrays`; their tasks are those of the training set.
-
-    Raises:
-        CheckpointError: they cannot be read, or name no question of the set.
-    """
-    if KEPT not in arrays:
-        return []
+def _read(checkpoint: Checkpoint, name: str, read: Callable[[], T]) -> T:
     try:
-        return decode(arrays.pop(KEPT).tobytes(), partial(_task_of, trainer.tasks.train))
+        return read()
     except PodsError as error:
-        raise CheckpointError(f"{checkpoint.path} is damaged: {KEPT}: {short(str(error))}") from None
-
-
-def _take_round(trainer: Trainer, checkpoint: Checkpoint, arrays: Arrays) -> Round | None:
-    """The step that had begun, if one had.
-
-    Raises:
-        CheckpointError: it is not what was saved.
-    """
-    if digest(arrays) != checkpoint.state["underway"]:
-        raise CheckpointError(f"{checkpoint.path} is damaged: {PARTS} does not hold the step under way that was saved")
-    if not arrays:
-        return None
-    train = trainer.tasks.train
-    view_at = partial(opening_view, trainer.config, trainer.parts.costs, train, checkpoint.state["step"])
-    return from_arrays(arrays, trainer.processes, partial(_task_of, train), view_at)
+        raise CheckpointError(f"{checkpoint.path} is damaged: {name}: {short(str(error))}") from None
 
 
 def _task_of(train: Sequence[Task], name: str, index: int | None) -> Task:
