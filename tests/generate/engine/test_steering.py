@@ -223,6 +223,18 @@ def test_forks_of_a_watch_are_the_next_of_their_group_and_a_set_token_is_given(
     assert made.token_ids == alone.token_ids
 
 
+@pytest.mark.parametrize("options", [{}, {"num_slots": 1}, {"num_slots": 4}, {"kv_cache_bytes": 40 * 256}])
+@pytest.mark.parametrize("at", [frozenset({3}), frozenset({0, 3})])
+def test_every_rollout_is_shown_once_where_it_is_due_whatever_room_its_forks_have(
+    qwen2: Any, options: Any, at: frozenset[int]
+) -> None:
+    """Each that is shown forks: three rollouts become six at 3 tokens; or six at none, and then twelve."""
+    engine = Engine(qwen2, **options)
+    found = by_place(engine.generate([A], watch=Seeing(lambda live: [Fork(key) for key in live.keys], at=at)))
+    assert set(found) == {("a", i) for i in range(3 * 2 ** len(at))}
+    assert all(len(done.token_ids) == 10 for done in found.values())
+
+
 @pytest.mark.parametrize(
     ("act", "named"), [(Fork(("a", 9)), "fork of 'a', rollout 9: it is not alive"), (("a", 0), r"returned \('a', 0\)")]
 )

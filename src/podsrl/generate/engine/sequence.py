@@ -86,6 +86,8 @@ class Sequence:
     there are given tokens alone."""
     given: tuple[tuple[int, int], ...] = ()
     """As in `Begun`."""
+    num_shown: int = -1
+    """Tokens that it had when a watch saw it last, or, at first, that a fork's source had."""
 
     @property
     def key(self) -> Key:
@@ -145,7 +147,7 @@ class Sequence:
         """Go on from the history of another, and from a token that is set."""
         num_tokens = len(history)
         self.marks, self.given = list(source.marks) if num_tokens else [], source.given
-        self.history = history
+        self.history, self.num_shown = history, source.num_shown
         if token is not None:
             self.history, self.given = history.with_given(token), (*self.given, (num_tokens, num_tokens + 1))
         self.job.num_tokens = len(self.history)

@@ -163,11 +163,15 @@ class Stepper:
         return self._draw(logits, hidden) if len(self.rows) > 0 else []
 
     def _due(self, watch: Watch | None) -> Ints:
-        """Places of the sequences that the watch is to see."""
+        """Places of the sequences that the watch is to see now; none is shown twice with as many tokens."""
         if watch is None:
             return np.zeros(0, np.int64)
         is_due = True if watch.at is None else np.isin(self.rows.num_new, list(watch.at))
-        return np.flatnonzero(np.broadcast_to(is_due, len(self.rows)))
+        places = np.flatnonzero(np.broadcast_to(is_due, len(self.rows))).tolist()
+        due = [place for place in places if self.rows.sequences[place].num_shown < self.rows.num_new[place]]
+        for place in due:
+            self.rows.sequences[place].num_shown = int(self.rows.num_new[place])
+        return np.array(due, np.int64)
 
     def _start(self) -> None:
         if self.scheduler.may_preempt and len(self.rows) > 0:
