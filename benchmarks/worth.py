@@ -4,6 +4,7 @@
     python -m benchmarks worth --minutes 30     those that fit, by their worth; the same command goes on
     python -m benchmarks worth --starts 4% 18%  from these alone: a second process may make the others
     python -m benchmarks worth --minutes 0      none: the tables of what is there
+    python -m benchmarks worth --out benchmarks/results/amd-zen-4/worth    goes on with those that are stored
     python -m benchmarks worth --quick          some steps of two arms, nothing tuned, some seconds
 
 The arms are GRPO with 4 to 64 rollouts per question, PODS 64 → 16, `auto`, `auto` with costs at which a generated
