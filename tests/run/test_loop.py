@@ -87,7 +87,7 @@ def test_a_gradient_that_is_not_finite_skips_the_update_and_is_written_as_null(m
 
 
 def test_n_equal_m_is_grpo_bit_for_bit_for_every_rule() -> None:
-    """No selection at all, written out by hand against each rule: same losses, same weights."""
+    """No selection at all, written out by hand against each rule that keeps m: same losses, same weights."""
     config = small_config("rollouts.num_rollouts=8", "select.num_kept=8", "select.rule=keep_all")
     reference = Trainer(config)
     losses = []
@@ -106,7 +106,7 @@ def test_n_equal_m_is_grpo_bit_for_bit_for_every_rule() -> None:
         losses.append(reference.forward_backward(batch).loss)
         reference.optim_step()
         reference.finish_step(collected)
-    for rule in RULES:
+    for rule in sorted(RULES.keys() - {"max_signal"}):
         trainer = Trainer(small_config("rollouts.num_rollouts=8", "select.num_kept=8", f"select.rule={rule}"))
         assert [training_step(trainer).update.stats.loss for _ in range(2)] == losses, rule
         for name, tensor in weights(reference).items():
