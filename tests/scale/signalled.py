@@ -12,7 +12,7 @@ from typing import Any
 
 PLACES = {
     "loading": ("podsrl.run.step.trainer", "", "new_learner", 1),  # generators in processes of their own load too
-    "generating": ("podsrl.run.step.collect", "", "_unjudged", 30),  # 8 completions of an evaluation, 16 of step 1
+    "generating": ("podsrl.generate.checked", "", "_fault", 30),  # 8 completions of an evaluation, 16 of step 1
     "updating": ("podsrl.run.step.learn", "Learner", "optim_step", 2),
     "saving": ("podsrl.run.saving.checkpoint", "", "save_file", 2),  # after step 2
 }
