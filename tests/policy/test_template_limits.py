@@ -14,7 +14,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.channel import Channel
 from podsrl.policy import check_chat_template, prompt_ids, prompts_ids, render
 from podsrl.types import Task
-from waiting import is_alive, wait_for
+from waiting import wait_for
 
 SAYS = "{{ messages[0]['content'] }}"
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -137,7 +137,7 @@ def test_a_process_that_was_killed_is_replaced(with_template: Any) -> None:
     child = render._renderer._child
     assert child is not None
     os.kill(child.pid, 9)
-    wait_for(lambda: not is_alive(child.pid))
+    wait_for(lambda: child.code is not None)
     assert prompt_ids(ours, chat("2")) == tuple(ours.encode("2"))
 
 
