@@ -27,7 +27,7 @@ from benchmarks.timing import Say, titled
 from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, SIGNAL, Cell, Json, Limits, Log
 from benchmarks.when_pods_helps.grid import ACCURACY, RATES, STARTS, limits, tuning_runs
 from benchmarks.when_pods_helps.harness import GROWTH, run_cell
-from benchmarks.when_pods_helps.map import make_missing
+from benchmarks.when_pods_helps.map import make_missing, new_run_parser
 
 ARMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "PODS 64 → 16": (64, 16, ()),
@@ -55,11 +55,7 @@ _QUICK_LIMITS = Limits(accuracy=0.8, cpu_seconds=2.0)
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = command.new_parser("worth", __doc__)
-    parser.add_argument("--quick", action="store_true", help="some steps of two arms, nothing tuned, nothing kept")
-    parser.add_argument("--minutes", type=float, help="begin no run that would end later; default: no limit")
-    parser.add_argument("--starts", nargs="+", choices=STARTS, help="make runs from these alone; default: from all")
-    parser.add_argument("--out", type=Path, help="folder of finished runs; default: runs/worth")
+    parser = new_run_parser("worth", __doc__, quick="some steps of two arms, nothing tuned, nothing kept")
     command.measure(parser, arguments, run, tables)
 
 

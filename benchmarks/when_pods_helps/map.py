@@ -37,18 +37,22 @@ _QUICK_LIMITS = Limits(accuracy=0.8, cpu_seconds=15.0)
 def main(arguments: Sequence[str]) -> None:
     from benchmarks.when_pods_helps.page import publish
 
-    parser = command.new_parser("when-pods-helps", __doc__)
-    parser.add_argument("--quick", action="store_true", help="two runs to 80 %%, nothing tuned, nothing kept")
-    parser.add_argument("--minutes", type=float, help="begin no run that would end later; default: no limit")
-    parser.add_argument("--starts", nargs="+", choices=STARTS, help="make runs from these alone; default: from all")
-    parser.add_argument("--out", type=Path, help="folder of finished runs; default: runs/when-pods-helps")
+    parser = new_run_parser("when-pods-helps", __doc__, quick="two runs to 80 %%, nothing tuned, nothing kept")
     command.measure(parser, arguments, run, publish=publish)
 
 
+def new_run_parser(name: str, doc: str | None, *, quick: str) -> argparse.ArgumentParser:
+    """The options of a benchmark that makes missing runs."""
+    parser = command.new_parser(name, doc)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--minutes", type=float, help="begin no run that would end later; default: no limit")
+    parser.add_argument("--starts", nargs="+", choices=STARTS, help="make runs from these alone; default: from all")
+    parser.add_argument("--out", type=Path, help=f"folder of finished runs; default: runs/{name}")
+    return parser
+
+
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
-    """Make the missing runs, then sum up all that there are. UsageError: a number of minutes below 0."""
-    if options.minutes is not None and options.minutes < 0:
-        raise UsageError(f"--minutes = {options.minutes:g}: wanted at least 0")
+    """Make the missing runs, then sum up all that there are."""
     folder = options.out or command.ROOT / "runs" / "when-pods-helps"
     if options.quick:
         log, tuning = Log(None), Log(None)
@@ -64,7 +68,9 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
 
 
 def make_missing(cells: Sequence[Cell], log: Log, tuning: Log, minutes: float | None, say: Say) -> None:
-    """Run what the logs do not hold, in order, as long as there is time."""
+    """Run what the logs do not hold, in order, as long as there is time. UsageError: minutes below 0."""
+    if minutes is not None and minutes < 0:
+        raise UsageError(f"--minutes = {minutes:g}: wanted at least 0")
     start, num_made = time.monotonic(), 0
     while (missing := next_runs(cells, log, tuning)) is not None:
         cell, bounds, target, num_missing = missing

@@ -191,17 +191,22 @@ def temporary(model: Any) -> Iterator[tuple[str, Tensor]]:
         copied.fill_(torch.nan)
 
 
+def num_tries(generator: Generator) -> int:
+    """How often the order of what happens may be tried: once where the generator works in this process."""
+    return 10 if "beside" in abilities_of(generator) else 1
+
+
 def begin_with_short(generator: Generator, long: Request) -> Iterator[Completion]:
     """What is left when a request that is asked last has come first: the long one's completions.
 
     On a busy machine an engine of another process may read the last request late, but not every time.
     """
-    for _ in range(10):
+    for _ in range(num_tries(generator)):
         found = iter(generator.generate([long, Request("short", PROMPT, 1, Sampling(max_new_tokens=2))]))
         if next(found).request_id == "short":
             return found
-        del found
-    raise AssertionError("a short completion came after a long one, ten times")
+        del found  # which ends its rollouts
+    raise AssertionError("a short completion came after a long one, each time")
 
 
 class GeneratorContract:
@@ -386,7 +391,7 @@ class GeneratorContract:
         long = Request("long", PROMPT, 24, Sampling(max_new_tokens=200))
         whole = tokens_of(generator.generate([long]))
         aborted = None
-        for _ in range(5):
+        for _ in range(num_tries(generator)):
             running = begin_with_short(generator, long)
             generator.abort(ids)
             places = by_place(running)

@@ -80,14 +80,14 @@ def plan(
         from podsrl.report.figures.plan import plan_heatmap
 
         plan_heatmap(result).savefig(plot)
-    if write is not None:
-        _write(write, name, overrides, result)
     if json:
         output.print_json(data=result)
-        return
-    _show(result, all_of_it)
-    if bound is not None:
-        print_advice(result["memory"], ["pods", "train", name, *overrides])
+    else:
+        _show(result, all_of_it)
+        if bound is not None:
+            print_advice(result["memory"], ["pods", "train", name, *overrides])
+    if write is not None:
+        _write(write, name, overrides, result)
 
 
 def _advice(config: RunConfig, bound: int | None) -> Json:

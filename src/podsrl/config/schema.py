@@ -227,7 +227,7 @@ DEFAULT_COSTS = {
         group_ms=4.0,
         rollout_ms=0.1,
         row_ms=1.0,
-        source="default: a generated token costs 0.1 trained ones, as on a GPU",
+        source="default, assumed: on a GPU a rollout costs 0.1 rows of the update",
     ),
 }
 """Kind of device -> the costs of a run without `[costs]`. On any other kind those of "cuda" hold."""

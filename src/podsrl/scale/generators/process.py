@@ -31,9 +31,8 @@ class ProcessGenerator(Generator):
     """A worker in a child process. The child starts at once, and the first call waits until it is ready.
 
     Its abilities are "beside" and those of the worker's generator that travel: "join", "start", "abort_rollouts" and
-    "proof".
-    "watch", "pause" and "fork" do not: they need the generator's own process. Completions wait in a socket until they
-    are read, and the child waits where that is full: a pool reads them at once.
+    "proof". "watch", "pause" and "fork" do not: they need the generator's own process. Completions wait in a socket
+    until they are read, and the child waits where that is full: a pool reads them at once.
 
     Args:
         blueprint: of the worker.
