@@ -13,7 +13,9 @@ import pytest
 from early_lines import EARLY
 
 import children
+from podsrl.cli.plan import _write
 from podsrl.config.load import load_config
+from podsrl.errors import PodsError
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
 
@@ -64,6 +66,12 @@ def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> Non
     config = load_config(tmp_path / "mine.toml")
     assert config.costs is not None and config.costs.row_ms == result["costs"]["row_ms"] > 0
     assert config.model_copy(update={"costs": None}) == load_config("pods", options)
+
+
+def test_costs_that_are_not_known_are_not_written_and_the_message_says_why(tmp_path: Path) -> None:
+    with pytest.raises(PodsError, match=r"--write .*mine\.toml: .* trained on as many rows.*--measure"):
+        _write(tmp_path / "mine.toml", "pods", [], {"costs": None})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_ends_a_plan_at_once_and_leaves_nothing(tmp_path: Path) -> None:

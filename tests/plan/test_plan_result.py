@@ -156,6 +156,14 @@ def test_costs_of_a_busy_machine_have_a_spread_and_one_that_does_not_show_has_al
     assert flat.row_ms == LEAST_MS and flat.spread == 1.0
 
 
+def test_costs_of_a_busy_machine_have_a_spread_without_repeats_too() -> None:
+    quiet, busy, few = lines(1, scatter=0.03), lines(1, scatter=0.6), lines(1)
+    spreads = [costs.spread for each in (quiet, busy) if (costs := machine_costs(each)) is not None]
+    assert 0 < spreads[0] < 0.1 < 0.3 < spreads[1]
+    two = machine_costs(replace(few, generation=few.generation[:2]))  # a line of two points has no distance to them
+    assert two is not None and two.spread == 1.0
+
+
 def test_one_size_tells_no_costs() -> None:
     one = replace(lines(), generation=(generation(64),) * 3)
     assert machine_costs(one) is None and machine_costs(replace(lines(), updates=lines().updates[:1])) is None

@@ -14,16 +14,14 @@ with group = (a + c) / P, rollout = b and row = d.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from podsrl.config.schema import CostsConfig
 from podsrl.plan.least_squares import Array, fit_nonnegative
-from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, own_kept
+from podsrl.plan.measured import Measurements, own_kept
 from podsrl.plan.value import MIDDLE, NUM_RESAMPLES
 
 LEAST_MS = 1e-4
@@ -69,51 +67,46 @@ def machine_price(measured: Measurements) -> Price | None:
 
 
 def machine_costs(measured: Measurements) -> CostsConfig | None:
-    """The constants of `[costs]`, with their spread; None where one size of either stage was measured, so that no line
-    can be told.
+    """The constants of `[costs]`, with their spread; None where no line can be told, since all updates trained on as
+    many rows, as on none where no group had a signal.
 
-    The spread is that of the least certain cost: half the width of its middle 90 % over resampled measurements, as a
-    share of it. It is 1 for a cost that did not show at all.
+    The spread is that of the least certain cost: half the width of its middle 90 %, as a share of it, over measurements
+    that are drawn anew about the lines. It is 1 for a cost that did not show, or a line of as many points as it has
+    terms.
     """
     config, num_prompts = measured.config, measured.config.rollouts.num_prompts
     updates = [p for p in measured.updates if p.micro_batch_tokens == config.optim.micro_batch_tokens]
-    by_size, by_rows = {p.num_rollouts for p in measured.generation}, {p.trained_rows for p in updates}
-    if min(len(by_size), len(by_rows)) < 2:
+    sizes, rows = [p.num_rollouts for p in measured.generation], [p.trained_rows for p in updates]
+    if min(len({*sizes}), len({*rows})) < 2:
         return None
-    found = _costs(measured.generation, updates, num_prompts)
-    random = np.random.default_rng(0)
-    again = np.array(
-        [
-            _costs(_resampled(measured.generation, random), _resampled(updates, random), num_prompts)
-            for _ in range(NUM_RESAMPLES)
+    counts = [np.array([[1, num_prompts * size] for size in sizes]), np.array([[1, each] for each in rows])]
+    before = np.array([p.generate_seconds + p.score_seconds + p.rest_seconds for p in measured.generation])
+    seconds = [before, np.array([p.update_seconds + p.select_seconds for p in updates])]
+    found, spread = _costs(counts, seconds, num_prompts), 1.0
+    if min(len(sizes), len(rows)) > 2 and found.min() > LEAST_MS:
+        random = np.random.default_rng(0)
+        pairs = list(zip(counts, seconds, strict=True))
+        again = [
+            _costs(counts, [_drawn_anew(*pair, random) for pair in pairs], num_prompts) for _ in range(NUM_RESAMPLES)
         ]
-    )
-    low, high = np.quantile(again, MIDDLE, axis=0)
-    spreads = np.where(found > LEAST_MS, (high - low) / 2 / found, 1.0)
+        low, high = np.quantile(again, MIDDLE, axis=0)
+        spread = float(((high - low) / 2 / found).max())
     group, rollout, row = (float(f"{cost:.4g}") for cost in found)
-    spread = float(f"{spreads.max():.2g}")
+    spread = float(f"{spread:.2g}")
     return CostsConfig(group_ms=group, rollout_ms=rollout, row_ms=row, spread=spread, model=config.model.path)
 
 
-def _costs(generation: Sequence[GenerationProbe], updates: Sequence[UpdateProbe], num_prompts: int) -> Array:
-    """[3] milliseconds of a group, a rollout and a row."""
-    fixed, rollout = fit_nonnegative(
-        [[1, num_prompts * p.num_rollouts] for p in generation],
-        [p.generate_seconds + p.score_seconds + p.rest_seconds for p in generation],
-    )
-    of_update, row = fit_nonnegative(
-        [[1, p.trained_rows] for p in updates], [p.update_seconds + p.select_seconds for p in updates]
-    )
-    found = [(fixed + of_update) / num_prompts, rollout, row]
-    return np.array([max(LEAST_MS, 1000 * seconds) for seconds in found])
+def _costs(counts: Sequence[Array], seconds: Sequence[Array], num_prompts: int) -> Array:
+    """[3] milliseconds of a group, a rollout and a row, by the lines of generation and of the update."""
+    (fixed, rollout), (of_update, row) = map(fit_nonnegative, counts, seconds)
+    return np.maximum(LEAST_MS, 1000 * np.array([(fixed + of_update) / num_prompts, rollout, row]))
 
 
-ProbeT = TypeVar("ProbeT", GenerationProbe, UpdateProbe)
+def _drawn_anew(counts: Array, seconds: Array, random: np.random.Generator) -> Array:
+    """[N] seconds as they might have been measured: the line's, each times the distance of one of them from it.
 
-
-def _resampled(probes: Sequence[ProbeT], random: np.random.Generator) -> list[ProbeT]:
-    """As many of them, drawn with replacement among those of the same size, so that every size stays."""
-    sizes: dict[tuple[int, ...], list[ProbeT]] = defaultdict(list)
-    for probe in probes:
-        sizes[(probe.num_rollouts, getattr(probe, "num_kept", 0))].append(probe)
-    return [of_size[i] for of_size in sizes.values() for i in random.integers(len(of_size), size=len(of_size))]
+    The distances are widened by what the fit itself took away. So points without repeats tell their scatter too.
+    """
+    line = np.maximum(counts @ fit_nonnegative(counts, seconds), LEAST_MS / 1000)
+    distances = np.log(seconds / line) * (len(seconds) / (len(seconds) - counts.shape[1])) ** 0.5
+    return np.asarray(line * np.exp(random.choice(distances, len(seconds))))
