@@ -36,3 +36,8 @@ def test_max_variance_and_equal_groups_stand_for_what_decides_by_costs() -> None
     probing = probing_config(config)
     assert (probing.select.rule, probing.select.options, probing.budget.rollouts) == ("max_variance", {}, "equal")
     assert probing.options == {}
+
+
+def test_costs_of_another_model_do_not_keep_a_plan_from_measuring_them_again() -> None:
+    measured = ["costs.group_ms=3", "costs.rollout_ms=0.5", "costs.row_ms=2", "costs.model=a/b"]
+    assert probing_config(load_config("auto", measured)).costs is None

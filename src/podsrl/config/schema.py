@@ -483,12 +483,6 @@ class RunConfig(Section):
             )
         if self.model.load_in_4bit and self.lora is None:
             raise ValueError("model.load_in_4bit without [lora]: 4-bit weights cannot be trained; set lora.rank")
-        if self.costs is not None and self.costs.model not in ("", self.model.path):
-            raise ValueError(
-                f"costs.model = {self.costs.model!r}, and model.path = {self.model.path!r}: these costs are of another "
-                "model; measure them again (pods plan CONFIG --write FILE), or set costs.model = '' to use them all "
-                "the same"
-            )
         if self.stop.steps == 0 and self.stop.seconds == 0:
             raise ValueError("stop.steps and stop.seconds are both 0, so the run would never end; set one of them")
         return self

@@ -41,12 +41,13 @@ KEPT_STEPS = 4
 
 
 def probing_config(config: RunConfig) -> RunConfig:
-    """The same run, standing still, writing nothing; max-variance stands for rules of `STANDS_FOR`, and n rollouts of
-    each question for `budget.rollouts = "worth"`.
+    """The same run, standing still, writing nothing, without `[costs]`; max-variance stands for rules of `STANDS_FOR`,
+    and n rollouts of each question for `budget.rollouts = "worth"`.
 
     Raises:
         UsageError: a run whose seconds the plan's model cannot describe.
     """
+    config = config.model_copy(update={"costs": None})
     if config.budget.rollouts == "worth":
         options = {name: own for name, own in config.options.items() if name != "worth"}
         config = with_values(config, budget={"rollouts": "equal"}).model_copy(update={"options": options})

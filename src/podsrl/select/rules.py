@@ -7,7 +7,7 @@ from functools import partial, update_wrapper
 from typing import Any, cast
 
 from podsrl.errors import UsageError, short
-from podsrl.lib.options import check_options, parameters_of
+from podsrl.lib.options import check_options
 from podsrl.lib.resolve import Table, resolve
 from podsrl.select.base import Rule
 
@@ -28,14 +28,12 @@ def resolve_rule(
     name: str,
     options: Mapping[str, Any] | None = None,
     *,
-    defaults: Mapping[str, Any] | None = None,
     called: str = "select.rule",
     options_called: str = "select.options",
 ) -> Rule:
     """Find a rule by its name in `RULES`, or a function of your own by "module:function", and give it its options.
 
-    `defaults` are for options that the rule has and `options` leaves out. Messages name the rule and its options by
-    `called` and `options_called`.
+    Messages name the two by `called` and `options_called`.
 
     Raises:
         UsageError: no such name, module or function; an option that the rule does not have, or lacks, or whose value
@@ -51,7 +49,5 @@ def resolve_rule(
     if not isinstance(options, Mapping | None):
         raise UsageError(f"{options_called} = {short(options)}; wanted names with values")
     rule = resolve(name, RULES, option=called, kind="rule", wanted=wanted)
-    known = parameters_of(rule, where=called) if defaults else {}
-    own = {name: value for name, value in (defaults or {}).items() if name in known}
-    checked = check_options(rule, own | dict(options or {}), where=options_called, given=("generator",))
+    checked = check_options(rule, options or {}, where=options_called, given=("generator",))
     return cast(Rule, update_wrapper(partial(cast(Callable[..., Any], rule), **checked), rule)) if checked else rule

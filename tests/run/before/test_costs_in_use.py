@@ -9,10 +9,10 @@ import pytest
 from podsrl.config.load import load_config
 from podsrl.config.schema import DEFAULT_COSTS, CostsConfig
 from podsrl.errors import UsageError
-from podsrl.run.before.costs import costs_advice, costs_notes, costs_of, with_costs
-from podsrl.run.before.no_effect import without_effect
+from podsrl.run.before.costs import costs_advice, costs_notes, costs_of, rule_options, with_costs
+from podsrl.run.before.no_effect import idle_notes, set_options, without_effect
 from podsrl.run.before.prepare import prepare
-from podsrl.select import max_signal, resolve_rule
+from podsrl.select import max_signal
 from podsrl.types import group_of_rewards
 
 MEASURED = ("costs.group_ms=3", "costs.rollout_ms=0.5", "costs.row_ms=2")
@@ -41,9 +41,25 @@ def test_the_costs_of_the_config_are_in_use_and_said_once() -> None:
 
 
 def test_an_overhead_of_ones_own_stands() -> None:
-    rare = [group_of_rewards("q", [1.0] + [0.0] * 63)]
-    rule = resolve_rule("max_signal", {"overhead": 4.0}, defaults={"overhead": 100.0})
-    assert rule(rare, 16) == max_signal(rare, 16, overhead=4.0)  # type: ignore[arg-type]  # it reads groups
+    assert rule_options(load_config("auto", [*MEASURED, "select.options.overhead=4"])) == {"overhead": 4}
+
+
+def test_each_chunk_bears_its_part_of_what_a_group_has_cost() -> None:
+    chunked = load_config("pods", [*MEASURED, "select.rule=max_signal", "select.num_chunks=4"])
+    assert rule_options(chunked) == {"overhead": 17.5 / 4}
+
+
+def test_an_option_of_that_name_of_a_rule_of_ones_own_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "rule_of_overhead.py").write_text(
+        "def first(rewards, num_kept, *, generator=None, overhead: int = 5):\n"
+        "    return [[*range(num_kept - 1), overhead]] * len(rewards)\n"
+    )
+    parts = prepare(load_config("pods", ["select.rule=rule_of_overhead:first", "select.num_kept=3", *AUTO]))
+    parts.close()
+    assert parts.rule([[0.0] * 64], 3) == [[0, 1, 5]]  # type: ignore[arg-type, comparison-overlap]  # it returns lists
 
 
 def test_the_costs_of_a_run_are_written_down_where_something_reads_them() -> None:
@@ -58,6 +74,8 @@ def test_the_costs_of_a_run_are_written_down_where_something_reads_them() -> Non
 def test_costs_that_nothing_weighs_are_said_to_change_nothing() -> None:
     idle = without_effect(load_config("pods", MEASURED), 1)
     assert {f"costs.{name}" for name in CostsConfig.model_fields} <= idle.keys()
+    [line] = idle_notes(set_options(load_config("pods", MEASURED), load_config("pods", MEASURED), 1))
+    assert line.startswith("costs.group_ms = 3.0, costs.rollout_ms = 0.5, costs.row_ms = 2.0, ")
     for used in (load_config("auto", MEASURED), load_config("pods", [*MEASURED, "select.rule=my:own"])):
         assert not any(key.startswith("costs") for key in without_effect(used, 1))
 
@@ -73,7 +91,6 @@ def test_a_busy_machine_is_said_with_its_spread() -> None:
     [
         (("costs.row_ms=0",), r"costs\.row_ms = 0: wanted more than 0"),
         (("costs.rollout_ms=-1",), r"costs\.rollout_ms = -1: wanted more than 0"),
-        (("costs.model=nowhere/other",), r"costs\.model = 'nowhere/other', and model\.path = 'builtin:arithmetic'"),
         (("costs.gruop_ms=3",), r"unknown key 'costs\.gruop_ms'"),
     ],
 )
@@ -82,6 +99,11 @@ def test_costs_that_cannot_be_are_refused_before_a_model_loads(overrides: tuple[
     rest = [text for text in MEASURED if text.partition("=")[0] not in names]
     with pytest.raises(UsageError, match=message):
         load_config("auto", [*rest, *overrides])
+
+
+def test_costs_of_another_model_are_refused_before_a_model_loads() -> None:
+    with pytest.raises(UsageError, match=r"costs\.model = 'a/b', and model\.path = 'builtin:arithmetic'.*pods plan"):
+        prepare(load_config("auto", [*MEASURED, "costs.model=a/b"]))
 
 
 def test_a_part_of_the_costs_alone_is_refused() -> None:

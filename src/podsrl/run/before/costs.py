@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from podsrl.config.schema import DEFAULT_COSTS, CostsConfig, RunConfig
+from podsrl.errors import UsageError
 from podsrl.policy import choose_device
 
 LARGEST_SPREAD = 0.3
@@ -12,11 +15,20 @@ LARGEST_SPREAD = 0.3
 def costs_of(config: RunConfig) -> CostsConfig:
     """The config's, or the defaults.
 
+    Raises:
+        UsageError: they were measured with another model.
+
     Example:
         >>> costs_of(RunConfig()).row_ms
         1.0
     """
     if config.costs is not None:
+        if config.costs.model not in ("", config.model.path):
+            raise UsageError(
+                f"costs.model = {config.costs.model!r}, and model.path = {config.model.path!r}: these costs are of "
+                "another model; measure them again (pods plan CONFIG --write FILE), or set costs.model = '' to use "
+                "them all the same"
+            )
         return config.costs
     kind = config.model.device.partition(":")[0]
     kind = choose_device(config.model).type if kind == "auto" else kind
@@ -34,6 +46,19 @@ def reads_costs(config: RunConfig) -> bool:
     return has_price or config.budget.rollouts == "worth"
 
 
+def rule_options(config: RunConfig) -> dict[str, Any]:
+    """`select.options`, and of `max_signal` the overhead by the costs in use; each chunk bears its part of it.
+
+    Example:
+        >>> rule_options(RunConfig.model_validate({"select": {"rule": "max_signal"}, "rollouts": {"num_rollouts": 8}}))
+        {'overhead': 10.0}
+    """
+    select = config.select
+    if select.rule != "max_signal":
+        return select.options
+    return {"overhead": costs_of(config).overhead(config.rollouts.num_rollouts) / select.num_chunks} | select.options
+
+
 def costs_notes(config: RunConfig) -> list[str]:
     """Which costs are in use, in a line; none where nothing reads them."""
     if not reads_costs(config):
@@ -41,8 +66,8 @@ def costs_notes(config: RunConfig) -> list[str]:
     costs, n = costs_of(config), config.rollouts.num_rollouts
     return [
         f"costs in use: {costs.group_ms:g} ms per group, {costs.rollout_ms:g} per rollout and {costs.row_ms:g} per row "
-        f"of the update, so that a group of {n} costs {costs.overhead(n):.3g} rows before it "
-        f"({costs.source or '[costs]'})"
+        f"of the update, so that a group of {n} costs {costs.overhead(n):.3g} rows before its "
+        f"update ({costs.source or '[costs]'})"
     ]
 
 

@@ -13,7 +13,7 @@ from podsrl.config.schema import BudgetConfig, CostsConfig, LoraConfig, RunConfi
 from podsrl.run.before.costs import reads_costs
 
 _RATIOS = "one optimizer step per batch (optim.num_epochs): ratios differ from 1 by rounding only"
-_NO_PRICE = "neither select.rule = 'max_signal' nor budget.rollouts = 'worth' weighs costs"
+_NO_PRICE = "neither budget.rollouts = 'worth' nor select.rule = 'max_signal' without an own overhead weighs costs"
 _ALONE = "there is only one process"
 
 
@@ -40,8 +40,15 @@ def set_options(config: RunConfig, bounded: RunConfig, num_processes: int) -> It
 
 
 def idle_notes(options: Iterable[Option]) -> list[str]:
-    """A line for each that changes nothing."""
-    return [f"{each.key} = {each.value!r} changes nothing here: {each.no_effect}" for each in options if each.no_effect]
+    """A line for those that change nothing for the same reason."""
+    by_reason: dict[str, list[str]] = {}
+    for each in options:
+        if each.no_effect:
+            by_reason.setdefault(each.no_effect, []).append(f"{each.key} = {each.value!r}")
+    return [
+        f"{', '.join(names)} {'changes' if len(names) == 1 else 'change'} nothing here: {reason}"
+        for reason, names in by_reason.items()
+    ]
 
 
 def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:

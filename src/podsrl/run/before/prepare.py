@@ -33,7 +33,7 @@ from podsrl.run.before.advice import (
     tag_advice,
 )
 from podsrl.run.before.checks import check_beside, check_dtype, check_elsewhere, check_ray, check_trackers
-from podsrl.run.before.costs import costs_advice, costs_notes, costs_of
+from podsrl.run.before.costs import costs_advice, costs_notes, costs_of, rule_options
 from podsrl.run.before.data import load_task_set
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.offline import skip_unreachable_hub
@@ -192,10 +192,7 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
 def _resolve_names(config: RunConfig) -> Found:
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1), option="rollouts.scheduler")
     select = config.select
-    costs = costs_of(config)
-    rule = resolve_rule(
-        select.rule, select.options, defaults={"overhead": costs.overhead(config.rollouts.num_rollouts)}
-    )
+    rule = resolve_rule(select.rule, rule_options(config))
     algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta", "shape"}))
     advantage = resolve_advantage(algorithm.advantage)
     generator = resolve_generator(config.rollouts.generator, config.options)
@@ -215,7 +212,7 @@ def _resolve_names(config: RunConfig) -> Found:
         generator=generator,
         slots=slots,
         budget=Budget(slots),
-        costs=costs,
+        costs=costs_of(config),
         rule=rule,
         advantage=advantage,
         loss=algorithm.loss,
