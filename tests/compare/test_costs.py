@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from podsrl.cli.compare_result import shown
-from podsrl.compare.costs import COSTS, NO_PRICES, at_price, cost_curve, signal
+from podsrl.compare.costs import COSTS, NO_PRICES, at_price, chosen_sizes, cost_curve, signal
 from podsrl.compare.measure import measure
 from podsrl.compare.runs import Member, plan
 from podsrl.config.files import read_tree
@@ -234,3 +234,13 @@ def test_the_page_shows_what_was_spent(tmp_path: Path, num_seeds: int) -> None:
     page = write_report([tmp_path], tmp_path / "report.html").read_text()
     assert "What an accuracy costs" in page and "Held-out accuracy against tokens generated" in page
     assert (NO_PRICES in page, "g = 2.3" in page, "0.32×" in page) == (num_seeds == 1, num_seeds == 2, num_seeds == 2)
+
+
+def test_sizes_that_a_run_chose_are_means_over_the_groups_of_all_its_logs() -> None:
+    logs = [
+        [{"groups/all": 4, "rollouts/all": 256, "rollouts/kept": 20}],
+        [{"groups/all": 2, "rollouts/all": 16, "rollouts/kept": 6}],
+    ]
+    assert chosen_sizes(logs, "max_signal", "equal") == chosen_sizes(logs, "max_variance", "worth") == (45.3, 4.33)
+    assert chosen_sizes(logs, "max_variance", "harder") is None
+    assert chosen_sizes([*logs, [{"groups/all": 4}]], "max_signal", "worth") is None

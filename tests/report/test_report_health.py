@@ -51,11 +51,12 @@ def test_the_logprob_gap_of_rollouts_of_older_weights_is_no_disagreement(tmp_pat
 
 def test_sizes_and_costs_of_a_run_that_decides_by_them_are_key_facts_and_a_dash_elsewhere(tmp_path: Path) -> None:
     steps = [step_line(1, **{"rollouts/kept": 5}), step_line(2, **{"rollouts/all": 24, "rollouts/kept": 6})]
-    config = "[costs]\ngroup_ms = 9.6\nrollout_ms = 0.05\nrow_ms = 1.0\n"
+    config = '[select]\nrule = "max_signal"\n[costs]\ngroup_ms = 9.6\nrollout_ms = 0.05\nrow_ms = 1.0\n'
     by_costs = write_run(tmp_path / "auto", steps=steps, config=config)
     facts = key_facts(read_run(by_costs))
-    assert facts["per question"] == "8 generated, 2.75 trained"  # 32 and 11 of 4 groups
+    assert facts["n → m"] == "8 → 2.75"  # 32 and 11 of 4 groups
     assert facts["costs"] == "group 9.6 ms, rollout 0.05 ms, row 1 ms"
+    assert "<b>8 → 2.75</b><span>rollouts generated → trained per prompt" in render_report([by_costs])
     page = render_report([by_costs, write_run(tmp_path / "plain")])
     assert page.count('data-label="costs">') == 2 and 'data-label="costs">–<' in page
 

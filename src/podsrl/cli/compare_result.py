@@ -61,7 +61,7 @@ def _speedups(result: Json, title: str) -> Table:
         steps = result["steps"][arm]
         table.add_row(
             arm,
-            f"{facts['num_rollouts']} → {kept(facts['num_kept'])}",
+            f"{facts['num_rollouts']:g} → {kept(facts['num_kept'])}",
             f"{sum(steps) / len(steps):.0f}",
             f"{result['mean_accuracy'][arm][-1]:.1%}",
             f"{sum(result['stage_seconds'][arm].values()):.2f}",

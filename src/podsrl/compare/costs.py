@@ -109,6 +109,28 @@ def signal(logs: Sequence[Sequence[Line]]) -> dict[str, float | None]:
     }
 
 
+def chosen_sizes(logs: Sequence[Sequence[Line]], rule: str, rollouts: str) -> tuple[float, float] | None:
+    """Rollouts per question, generated and trained, of runs that choose them by costs: means of three digits.
+
+    Args:
+        logs: the lines of the steps of each run.
+        rule: `select.rule`.
+        rollouts: `budget.rollouts`.
+
+    Returns:
+        None for runs that do not choose them, or where a log does not say.
+
+    Example:
+        >>> chosen_sizes([[{"groups/all": 3, "rollouts/all": 96, "rollouts/kept": 20}]], "max_signal", "worth")
+        (32.0, 6.67)
+    """
+    if rule != "max_signal" and rollouts != "worth":
+        return None
+    groups = _total(logs, "groups/all")
+    generated, trained = (_share(_total(logs, name), groups) for name in ("rollouts/all", "rollouts/kept"))
+    return None if generated is None or trained is None else (float(f"{generated:.3g}"), float(f"{trained:.3g}"))
+
+
 def _first(log: Sequence[Line], num_rollouts: int) -> Sequence[Line]:
     """The steps up to the one with which a run has generated so many rollouts; all, where the log does not say."""
     spent = accumulate(_total([[line]], *_ROLLOUTS) or 0.0 for line in log)

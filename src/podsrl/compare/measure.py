@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from podsrl.compare.bootstrap import bootstrap_speedups
-from podsrl.compare.costs import COSTS, Weights, at_price, cost_curve, signal
+from podsrl.compare.costs import COSTS, Weights, at_price, chosen_sizes, cost_curve, signal
 from podsrl.compare.curves import Curve, common_grid, mean_curve
 from podsrl.compare.interval import NONE, SpeedupInterval
 from podsrl.compare.learned import has_learned, not_learned_text, why_not
@@ -45,7 +45,7 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
         "seconds": seconds,
         "jobs": config.jobs,
         "hardware": "; ".join(sorted({_hardware(member) for member in members})),
-        "arms": {arm: _describe(_of(arm, members), folder) for arm in config.arms},
+        "arms": {arm: _describe(_of(arm, members), logs[arm], folder) for arm in config.arms},
         "grid_seconds": {arm: grid.tolist() for arm, grid in grids.items()},
         "mean_accuracy": accuracy,
         "start_accuracy": {arm: _start_accuracy(runs) for arm, runs in curves.items()},
@@ -171,14 +171,16 @@ def _hardware(member: Member) -> str:
     return str(read_object(member.path / "finished.json").get("hardware", "unknown hardware"))
 
 
-def _describe(members: Sequence[Member], folder: Path) -> Json:
-    config = members[0].config
+def _describe(members: Sequence[Member], logs: Sequence[Sequence[Json]], folder: Path) -> Json:
+    config, steps = members[0].config, [_steps(log) for log in logs]
+    own = config.rollouts.num_rollouts, config.select.num_kept
+    num_rollouts, num_kept = chosen_sizes(steps, config.select.rule, config.budget.rollouts) or own
     return {
         "seeds": [member.seed for member in members],
         "runs": [str(member.path.relative_to(folder)) for member in members],
         "num_prompts": config.rollouts.num_prompts,
-        "num_rollouts": config.rollouts.num_rollouts,
-        "num_kept": config.select.num_kept,
+        "num_rollouts": num_rollouts,
+        "num_kept": num_kept,
         "rule": config.select.rule,
         "lr": config.optim.lr,
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from podsrl.compare.costs import chosen_sizes
 from podsrl.report import numbers
 from podsrl.report.numbers import MISSING
 from podsrl.report.read import Run
@@ -53,11 +54,20 @@ def outcome(run: Run) -> Outcome:
 
 def key_facts(run: Run) -> dict[str, str]:
     """The options that a reader asks for first, name -> value as text; a dash where the config has none."""
-    counts = [run.option(key) for key in ("rollouts.num_prompts", "rollouts.num_rollouts", "select.num_kept")]
-    prompts, generated, kept = (MISSING if count is None else numbers.kept(count) for count in counts)
+    prompts = run.option("rollouts.num_prompts")
     options = {name: run.option(key) for name, key in _OPTIONS.items()}
     facts = {name: MISSING if value is None else str(value) for name, value in options.items()}
-    return {"prompts": prompts, "n → m": f"{generated} → {kept}"} | facts | _by_costs(run) | _ahead(run)
+    head = {"prompts": MISSING if prompts is None else str(prompts), "n → m": sizes(run)}
+    return head | facts | _by_costs(run) | _ahead(run)
+
+
+def sizes(run: Run) -> str:
+    """Rollouts per question, generated → trained: the config's, or means of a run that chooses them by costs."""
+    own = run.option("rollouts.num_rollouts"), run.option("select.num_kept")
+    chosen = chosen_sizes([run.steps], run.option("select.rule"), run.option("budget.rollouts"))
+    if chosen is not None:
+        return " → ".join(f"{size:g}" for size in chosen)
+    return " → ".join(MISSING if size is None else numbers.kept(size) for size in own)
 
 
 def fact_names(runs: Sequence[Run]) -> list[str]:
@@ -72,15 +82,9 @@ def when(run: Run) -> str:
 
 
 def _by_costs(run: Run) -> dict[str, str]:
-    """Of a run that decides by costs: its sizes per question, and the costs."""
-    costs = [run.option(f"costs.{name}_ms") for name in ("group", "rollout", "row")]
-    if None in costs:
-        return {}
-    groups = np.nansum(run.series("groups/all"))
-    sums = [np.nansum(run.series(f"rollouts/{name}")) for name in ("all", "kept")]
-    sizes = [f"{total / groups:.3g}" if groups else MISSING for total in sums]
-    prices = [f"{name} {cost:g} ms" for name, cost in zip(("group", "rollout", "row"), costs, strict=True)]
-    return {"per question": f"{sizes[0]} generated, {sizes[1]} trained", "costs": ", ".join(prices)}
+    """Of a run that decides by costs, these."""
+    costs = {name: run.option(f"costs.{name}_ms") for name in ("group", "rollout", "row")}
+    return {} if None in costs.values() else {"costs": ", ".join(f"{name} {cost:g} ms" for name, cost in costs.items())}
 
 
 def _ahead(run: Run) -> dict[str, str]:

@@ -132,8 +132,8 @@ def _sums(run: Run, width: int) -> list[Text]:
     """Where a step's time goes, and what became of the generated tokens."""
     if not run.steps:
         return []
-    stages, tokens, kept = run.stage_seconds(), run.tokens(), run.option("select.num_kept")
-    rule = f", {numbers.kept(kept)} of {run.option('rollouts.num_rollouts')} kept per question" if kept else ""
+    stages, tokens = run.stage_seconds(), run.tokens()
+    rule = f", {facts.sizes(run)} per question" if run.option("select.num_kept") else ""
     rows = (
         (f"time of a step: {numbers.seconds(sum(stages.values()))}", stages),
         (f"generated tokens{one_line(rule)}", {fate: tokens[fate] for fate in FATES}),
