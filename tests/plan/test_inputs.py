@@ -254,3 +254,8 @@ def test_slow_rewards_and_repeated_questions_are_worth_a_word(folder: Path) -> N
     assert "3.0 s" in slow and "512" in slow and f"{3.0 * 512 / 4 / 60:.1f} min" in slow
     found = check_inputs(load_config("mine.toml", ["rollouts.num_prompts=17"]))  # of 20 questions 4 are held out
     assert any("17" in warning and "16 questions" in warning for warning in found.warnings)
+
+
+def test_a_dry_run_of_auto_says_which_costs_it_would_go_by() -> None:
+    [line] = [line for line in input_lines(check_inputs(load_config("auto"))) if line.startswith("costs")]
+    assert line.startswith("costs    9.6 ms per group, 0.05 per rollout and 1 per row") and "default" in line

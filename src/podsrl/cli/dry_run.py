@@ -134,7 +134,11 @@ def input_lines(inputs: Inputs) -> list[str]:
     lines += [f"trial    {_trial_text(trial)}" for trial in inputs.trials]
     if inputs.tokenizer is not None:
         lines.append(f"tokens   {inputs.tokenizer}")
-    return [*lines, f"run      {inputs.schedule}", f"checked  in {inputs.seconds:.1f} s; no weights were loaded"]
+    lines += [
+        f"run      {inputs.schedule}",
+        *(f"costs    {each.removeprefix('costs in use: ')}" for each in inputs.costs),
+    ]
+    return [*lines, f"checked  in {inputs.seconds:.1f} s; no weights were loaded"]
 
 
 def _trial_text(trial: Trial) -> str:

@@ -27,6 +27,7 @@ from podsrl.policy.adapter_folder import base_of
 from podsrl.policy.source import unreadable
 from podsrl.run.before.advice import eval_note, split_note
 from podsrl.run.before.checks import check_processes, check_window
+from podsrl.run.before.costs import costs_notes
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.prepare import Found, find
 from podsrl.run.before.sizes import at_most
@@ -104,6 +105,8 @@ class Inputs:
     """How the questions are split, in a line."""
     schedule: str
     """When the run is evaluated and ends, in a line."""
+    costs: tuple[str, ...]
+    """Which costs it decides by, in a line; empty where it decides by none."""
     not_checked: tuple[NotChecked, ...]
     warnings: tuple[str, ...]
     seconds: float
@@ -156,6 +159,7 @@ def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
             tokenizer=_describe(found.tokenizer) if found.tokenizer is not None else None,
             split=split_note(config.task, tasks) if tasks else None,
             schedule=eval_note(config),
+            costs=tuple(costs_notes(config)),
             not_checked=tuple(NotChecked(what=", ".join(what), why=why) for why, what in missing.items()),
             warnings=(*found.warnings, *trial_advice(trials), *pace_advice(config, trial_seconds)),
             seconds=time.monotonic() - started,
