@@ -116,6 +116,7 @@ class Request:
             option, most = f"starts[{index}] of request {self.id!r}", self.sampling.max_new_tokens - 1
             _require(index in self.indices and index == start.index, option, f"rollout {start.index}", "its own")
             _require(len(start.token_ids) <= most, option, f"{len(start.token_ids)} tokens", f"at most {most}")
+            _require({*map(type, start.token_ids)} <= {int}, option, short(start.token_ids), "integers (token ids)")
             fault = fault_of(start)
             _require(not fault, option, short(start.token_ids), fault)
 

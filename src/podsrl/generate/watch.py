@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from podsrl.errors import UsageError, short
+
 Key = tuple[str, int]
 """(request id, rollout index)."""
 
@@ -49,6 +51,10 @@ class End:
 
     key: Key
     reason: Literal["pruned", "postponed"] = "pruned"
+
+    def __post_init__(self) -> None:
+        if self.reason not in ("pruned", "postponed"):
+            raise UsageError(f"End of {self.key} with reason = {short(self.reason)}: wanted 'pruned' or 'postponed'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,4 +109,5 @@ def _drawn_anew(counts: Array, seconds: Array, random: np.random.Generator) -> A
     """
     line = np.maximum(counts @ fit_nonnegative(counts, seconds), LEAST_MS / 1000)
     distances = np.log(seconds / line) * (len(seconds) / (len(seconds) - counts.shape[1])) ** 0.5
-    return np.asarray(line * np.exp(random.choice(distances, len(seconds))))
+    found: Array = line * np.exp(random.choice(distances, len(seconds)))
+    return found

@@ -90,9 +90,17 @@ FITS = {"index": 1, "token_ids": (3, 4), "logprobs": (0.0, -1.0), "version": 0}
         (1, {"given": ((1, 1),)}, "stretches of 0 .. 2"),
         (1, {"given": ((1, 2), (0, 1))}, "stretches of 0 .. 2"),
         (1, {"given": ((1, 2),)}, "the log-prob 0 of given tokens"),
+        (1, {"token_ids": (3, 4.5)}, "integers"),
     ],
 )
 def test_a_start_that_cannot_be_gone_on_from_is_named(place: int, changes: dict[str, Any], named: str) -> None:
     Request("q", PROMPT, 3, SAMPLING, starts={1: Begun(**FITS, given=((0, 1),))})
     with pytest.raises(UsageError, match=named):
         Request("q", PROMPT, 3, SAMPLING, starts={place: Begun(**(FITS | changes))})
+
+
+@pytest.mark.parametrize("token", [-1, 10_000])
+def test_a_start_of_tokens_that_the_model_does_not_know_is_refused_before_it_runs(qwen2: Any, token: int) -> None:
+    start = Begun(index=0, token_ids=(token,), logprobs=(0.0,), version=0, given=((0, 1),))
+    with pytest.raises(UsageError, match=r"request 'q' has tokens from -?[0-9]+ to [0-9]+ in"):
+        Engine(qwen2).generate([Request("q", PROMPT, 1, SAMPLING, starts={0: start})])

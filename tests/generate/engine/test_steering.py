@@ -236,13 +236,24 @@ def test_every_rollout_is_shown_once_where_it_is_due_whatever_room_its_forks_hav
 
 
 @pytest.mark.parametrize(
-    ("act", "named"), [(Fork(("a", 9)), "fork of 'a', rollout 9: it is not alive"), (("a", 0), r"returned \('a', 0\)")]
+    ("acts", "named"),
+    [
+        ([Fork(("a", 9))], "fork of 'a', rollout 9: it is not alive"),
+        ([("a", 0)], r"returned \('a', 0\)"),
+        (7, "returned 7"),
+        ([Fork(("a", 0), token=1.5)], r"fork of \('a', 0\) with the token 1\.5 "),  # type: ignore[arg-type]  # on purpose
+    ],
 )
-def test_what_a_watch_cannot_do_is_one_line(qwen2: Any, act: Any, named: str) -> None:
+def test_what_a_watch_cannot_do_is_one_line(qwen2: Any, acts: Any, named: str) -> None:
     engine = Engine(qwen2)
     with pytest.raises(UsageError, match=named):
-        list(engine.generate([A], watch=Seeing(lambda live: [act])))
+        list(engine.generate([A], watch=Seeing(lambda live: acts)))
     assert engine.states() == {}
+
+
+def test_an_end_for_a_reason_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"End of \('a', 0\) with reason = 'stop': wanted 'pruned' or 'postponed'"):
+        End(("a", 0), "stop")  # type: ignore[arg-type]  # on purpose
 
 
 # --- new weights ---

@@ -354,7 +354,7 @@ class Engine:
             self._stepper.take_out(sequences, keep_kv=keep_kv)
 
     def _obey(self, acts: Iterable[End | Fork]) -> None:
-        for act in list(acts):
+        for act in list(acts) if isinstance(acts, Iterable) else [acts]:
             if isinstance(act, End):
                 self._end(find_sequences(self._sequences, [act.key]), act.reason)
             elif isinstance(act, Fork):
@@ -364,9 +364,9 @@ class Engine:
 
     def _check_token(self, source: Sequence, num_tokens: int, token: int) -> None:
         vocabulary, limit = self.model.get_input_embeddings().weight.shape[0], source.request.sampling.max_new_tokens
-        if not 0 <= token < vocabulary or num_tokens + 1 >= limit:
+        if not isinstance(token, int) or not 0 <= token < vocabulary or num_tokens + 1 >= limit:
             raise UsageError(
-                f"fork of {source.key} with the token {token} behind {num_tokens}: wanted a token of 0 .. "
+                f"fork of {source.key} with the token {token!r} behind {num_tokens}: wanted an integer of 0 .. "
                 f"{vocabulary - 1}, and room for one to draw within max_new_tokens = {limit}"
             )
 

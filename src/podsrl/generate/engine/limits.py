@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from podsrl.errors import UsageError
@@ -188,11 +189,12 @@ def check_requests(model: Any, requests: Sequence[Request], running: Sequence[Re
         others = by_stream.setdefault(request.random_stream, [])
         _check_stream(request, others)
         others.append(request)
-        low, high = min(request.prompt_ids), max(request.prompt_ids)
+        ids = (*request.prompt_ids, *chain.from_iterable(start.token_ids for start in request.starts.values()))
+        low, high = min(ids), max(ids)
         if not 0 <= low <= high < vocabulary:
             raise UsageError(
-                f"request {request.id!r} has prompt tokens from {low} to {high}, but the model knows 0 to "
-                f"{vocabulary - 1}: is this prompt from another tokenizer?"
+                f"request {request.id!r} has tokens from {low} to {high} in its prompt and starts, but the model knows "
+                f"0 to {vocabulary - 1}: are they from another tokenizer?"
             )
         if limit is not None and _total(request) > limit.tokens:
             raise UsageError(
