@@ -202,11 +202,12 @@ class CostsConfig(Section):
     the section those of the device's kind hold, and the run names them; see docs/budgets.md."""
 
     group_ms: Positive
-    """Milliseconds of one more group, without its rollouts: what a step takes at any size, over its groups."""
+    """Milliseconds of one more group, without its rollouts: what a step takes at any group size, divided by its
+    number of groups."""
     rollout_ms: Positive
-    """Of one more rollout of a group, until it has its reward."""
+    """Milliseconds of one more rollout of a group, until it has its reward."""
     row_ms: Positive
-    """Of one more row of the update."""
+    """Milliseconds of one more row of the update."""
     spread: NonNegative = 0.0
     """How far the least certain of them may be off, as a share of it; 0: not measured."""
     model: str = ""

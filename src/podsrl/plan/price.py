@@ -99,7 +99,8 @@ def machine_costs(measured: Measurements) -> CostsConfig | None:
 def _costs(counts: Sequence[Array], seconds: Sequence[Array], num_prompts: int) -> Array:
     """[3] milliseconds of a group, a rollout and a row, by the lines of generation and of the update."""
     (fixed, rollout), (of_update, row) = map(fit_nonnegative, counts, seconds)
-    return np.maximum(LEAST_MS, 1000 * np.array([(fixed + of_update) / num_prompts, rollout, row]))
+    found = [(fixed + of_update) / num_prompts, rollout, row]
+    return np.array([max(LEAST_MS, 1000 * seconds) for seconds in found])
 
 
 def _drawn_anew(counts: Array, seconds: Array, random: np.random.Generator) -> Array:
