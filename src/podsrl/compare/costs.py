@@ -109,13 +109,16 @@ def signal(logs: Sequence[Sequence[Line]]) -> dict[str, float | None]:
     }
 
 
-def chosen_sizes(logs: Sequence[Sequence[Line]], rule: str, rollouts: str) -> tuple[float, float] | None:
+def chosen_sizes(
+    logs: Sequence[Sequence[Line]], rule: str, rollouts: str, num_chunks: int = 1
+) -> tuple[float, float] | None:
     """Rollouts per question, generated and trained, of runs that choose them by costs: means of three digits.
 
     Args:
         logs: the lines of the steps of each run.
         rule: `select.rule`.
         rollouts: `budget.rollouts`.
+        num_chunks: `select.num_chunks`; the logs count chunks as groups.
 
     Returns:
         None for runs that do not choose them, or where a log does not say.
@@ -127,7 +130,8 @@ def chosen_sizes(logs: Sequence[Sequence[Line]], rule: str, rollouts: str) -> tu
     if rule != "max_signal" and rollouts != "worth":
         return None
     groups = _total(logs, "groups/all")
-    generated, trained = (_share(_total(logs, name), groups) for name in ("rollouts/all", "rollouts/kept"))
+    questions = None if groups is None else groups / num_chunks
+    generated, trained = (_share(_total(logs, name), questions) for name in ("rollouts/all", "rollouts/kept"))
     return None if generated is None or trained is None else (float(f"{generated:.3g}"), float(f"{trained:.3g}"))
 
 

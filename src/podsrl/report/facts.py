@@ -64,7 +64,8 @@ def key_facts(run: Run) -> dict[str, str]:
 def sizes(run: Run) -> str:
     """Rollouts per question, generated → trained: the config's, or means of a run that chooses them by costs."""
     own = run.option("rollouts.num_rollouts"), run.option("select.num_kept")
-    chosen = chosen_sizes([run.steps], run.option("select.rule"), run.option("budget.rollouts"))
+    by = run.option("select.rule"), run.option("budget.rollouts"), run.option("select.num_chunks") or 1
+    chosen = chosen_sizes([run.steps], *by)
     if chosen is not None:
         return " → ".join(f"{size:g}" for size in chosen)
     return " → ".join(MISSING if size is None else numbers.kept(size) for size in own)

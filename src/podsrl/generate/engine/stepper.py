@@ -409,7 +409,7 @@ class Stepper:
     # --- enter and exit ---
 
     def _enter(self, sequences: list[Sequence], rows: list[int]) -> None:
-        if not self._must_recompute:  # else `_compute` does it, and before that a hook may still draw from old weights
+        if not self._must_recompute:  # else `_compute` does it
             for sequence in sequences:
                 sequence.mark(len(sequence.history), self._version)
         self.rows.add(sequences, rows)

@@ -50,8 +50,8 @@ def rule_options(config: RunConfig) -> dict[str, Any]:
     """`select.options`, and of `max_signal` the overhead by the costs in use; each chunk bears its part of it.
 
     Example:
-        >>> rule_options(RunConfig.model_validate({"select": {"rule": "max_signal"}, "rollouts": {"num_rollouts": 8}}))
-        {'overhead': 10.0}
+        >>> rule_options(RunConfig.model_validate({"select": {"rule": "max_signal"}}))
+        {'overhead': 12.8}
     """
     select = config.select
     if select.rule != "max_signal":
