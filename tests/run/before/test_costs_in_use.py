@@ -82,6 +82,7 @@ def test_costs_that_nothing_weighs_are_said_to_change_nothing() -> None:
 
 def test_a_busy_machine_is_said_with_its_spread() -> None:
     assert costs_advice(load_config("auto", [*MEASURED, "costs.spread=0.3"])) == costs_advice(load_config("auto")) == []
+    assert costs_advice(load_config("pods", [*MEASURED, "costs.spread=0.45"])) == []  # nothing goes by them
     [line] = costs_advice(load_config("auto", [*MEASURED, "costs.spread=0.45"]))
     assert "costs.spread = 0.45" in line and "--measure" in line
 

@@ -72,8 +72,8 @@ def costs_notes(config: RunConfig) -> list[str]:
 
 
 def costs_advice(config: RunConfig) -> list[str]:
-    """Costs that were measured with too large a spread."""
-    if config.costs is None or config.costs.spread <= LARGEST_SPREAD:
+    """Costs in use that were measured with too large a spread."""
+    if config.costs is None or config.costs.spread <= LARGEST_SPREAD or not reads_costs(config):
         return []
     return [
         f"costs.spread = {config.costs.spread:g}: the costs were measured on a busy machine, or too briefly, and the "

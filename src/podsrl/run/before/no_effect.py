@@ -13,7 +13,9 @@ from podsrl.config.schema import BudgetConfig, CostsConfig, LoraConfig, RunConfi
 from podsrl.run.before.costs import reads_costs
 
 _RATIOS = "one optimizer step per batch (optim.num_epochs): ratios differ from 1 by rounding only"
-_NO_PRICE = "neither budget.rollouts = 'worth' nor select.rule = 'max_signal' without an own overhead weighs costs"
+_NO_PRICE = (
+    "neither budget.rollouts = 'worth' nor select.rule = 'max_signal' without select.options.overhead weighs costs"
+)
 _ALONE = "there is only one process"
 
 
