@@ -114,6 +114,8 @@ def test_groups_without_signal_keep_two_and_invalid_rollouts_none() -> None:
 def test_a_shift_and_a_scale_of_the_rewards_change_nothing() -> None:
     rewards = [0.0, 0.125, 1.0, 0.5, 0.0, 0.0, 0.875, 0.25]
     assert one(rewards, 6, 5.0) == one([1e6 + 8 * reward for reward in rewards], 6, 5.0)
+    for scale in (1e200, 1e-200):  # whose squares overflow, or are 0
+        assert one(rewards, 6, 5.0) == one([scale * reward for reward in rewards], 6, 5.0)
 
 
 @pytest.mark.parametrize("overhead", [0.0, -1.0, math.nan])

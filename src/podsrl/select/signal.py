@@ -91,7 +91,9 @@ def _kept(rewards: Tensor, num_kept: int, overhead: float) -> list[list[int]]:
 def _best_sizes(rewards: Tensor, most: int, overhead: float) -> Tensor:
     """`[P, n]` rewards -> `[P]` sizes 2 .. `most` of the largest rate; of each size all splits into two ends count."""
     ordered = ordered_rewards(rewards)
-    values = torch.nn.functional.pad(ordered - ordered[:, :1], (1, 0))  # the first 0 makes sums of none
+    above = ordered - ordered[:, :1]
+    above = above / above[:, -1:].masked_fill(above[:, -1:] == 0, 1.0)  # no square overflows
+    values = torch.nn.functional.pad(above, (1, 0))  # the first 0 makes sums of none
     sums, squares = values.cumsum(-1), values.square().cumsum(-1)
     size = torch.arange(2, most + 1).unsqueeze(-1)
     high = torch.arange(most + 1)  # of the size, those of the high end
