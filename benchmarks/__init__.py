@@ -21,6 +21,8 @@ BENCHMARKS = {
     "planner": "planner",
     "when-pods-helps": "when_pods_helps.map",
     "worth": "worth",
+    "world": "world",
+    "claims": "claims",
     "choosers": "choosers",
     "mass-balance": "mass_balance",
     "systems": "systems",

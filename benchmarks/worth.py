@@ -27,7 +27,7 @@ from benchmarks.timing import Say, titled
 from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, SIGNAL, Cell, Json, Limits, Log
 from benchmarks.when_pods_helps.grid import ACCURACY, RATES, STARTS, limits, tuning_runs
 from benchmarks.when_pods_helps.harness import GROWTH, run_cell
-from benchmarks.when_pods_helps.map import make_missing, new_run_parser
+from benchmarks.when_pods_helps.map import make_missing, new_run_parser, next_runs
 
 ARMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "PODS 64 → 16": (64, 16, ()),
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     folder = options.out or command.ROOT / "runs" / "worth"
     log, tuning = _logs(folder)
     own = [cell for cell in cells() if cell.start in (options.starts or STARTS)]
-    make_missing(own, log, tuning, options.minutes, say)
+    make_missing(lambda: next_runs(own, log, tuning), options.minutes, say)
     log, tuning = _logs(folder)  # also what another process with other starts has made meanwhile
     found = {}
     for cell in cells():

@@ -46,6 +46,7 @@ PARTS: dict[str, Callable[..., str]] = {
 """Name in a mark -> function of the files and of the mark's other words."""
 TABLES = {
     "ahead": "ahead-table",
+    "claims": "claims",
     "demo": "demo",
     "engine": "engine-table",
     "families": "families",
@@ -57,6 +58,7 @@ TABLES = {
     "systems": "systems-measured",
     "trl-accuracy": "trl-accuracy-table",
     "when-pods-helps": "when-pods-helps",
+    "world": "world",
 }
 """Benchmark -> the part that is its table."""
 

@@ -65,6 +65,8 @@ PARTS: dict[str, Callable[..., str]] = {
     "demo-rates": by_its_page("demo", "benchmarks.demo:rates_markdown"),
     "when-pods-helps": by_its_page("when-pods-helps", "benchmarks.when_pods_helps.page:page"),
     "interval-coverage": interval_coverage,
+    "world": by_its_page("world", "benchmarks.world:table"),
+    "claims": by_its_page("claims", "benchmarks.claims:table"),
     "soak": by_its_page("soak", "benchmarks.soak.page:markdown"),
     "kills": by_its_page("kills", "benchmarks.kills.page:markdown"),
 }

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from benchmarks.paired import Finished
 from benchmarks.when_pods_helps.bases import base_model
@@ -19,6 +19,36 @@ SIGNAL = ('select.rule="max_signal"',)
 AUTO = (*SIGNAL, 'budget.rollouts="worth"')
 DEAR = (*AUTO, "costs.group_ms=0.1", "costs.rollout_ms=1.0", "costs.row_ms=1.0")
 MIXED = ('budget.keep="mixed"',)
+
+
+class Run(Protocol):
+    """A run of a benchmark; a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def arm(self) -> str:
+        """Its arm's name."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """It in words."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """The same for equal runs, in this process and in others."""
+        ...
+
+    def config(self) -> RunConfig:
+        """What is trained."""
+        ...
+
+
+def key_of(run: Run) -> str:
+    """All fields as JSON."""
+    return json.dumps(asdict(run), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +94,7 @@ class Cell:
     @property
     def key(self) -> str:
         """The same for equal cells, in this process and in others."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return key_of(self)
 
     def config(self) -> RunConfig:
         """The recipe `pods` with what the cell changes, on one thread of the CPU."""
@@ -106,11 +136,11 @@ def config_digest(config: RunConfig) -> str:
 class Log(Finished):
     """Finished runs by the keys of their cells."""
 
-    def add(self, cell: Cell, record: Mapping[str, Any]) -> Json:
+    def add(self, cell: Run, record: Mapping[str, Any]) -> Json:
         """Append a finished run."""
         return self.keep(cell.key, {"arm": cell.arm, **asdict(cell), **record})
 
-    def holds(self, cell: Cell, limits: Limits) -> bool:
+    def holds(self, cell: Run, limits: Limits) -> bool:
         """Whether the cell is finished: at the accuracy, or at another limit that is no lower than these."""
         record = self.records.get(cell.key)
         if record is None or record["limits"]["accuracy"] < limits.accuracy:

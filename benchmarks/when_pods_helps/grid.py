@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeVar
 
-from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, Cell, Json, Limits, Log
+from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, Cell, Json, Limits, Log, Run
 
+R = TypeVar("R", bound=Run)
 ACCURACY = Limits().accuracy
 """At which a run ends."""
 RATES = (3e-4, 6e-4, 1.5e-4)
@@ -91,24 +93,46 @@ def tuning_runs(cell: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | N
     known = RATES_OF.get((cell.start, cell.kl, cell.digits), {}).get((n, m))
     if known is not None and not own.more:
         return known, None
-    best, fewest = RATES[0], len(TUNE_SEEDS) * MOST_TUNING_STEPS
-    for rate in RATES:
+    found, run = best_rate(lambda rate, seed: replace(own, seed=seed, rate=rate), RATES, tuning, ACCURACY)
+    return found, run and (run[0], Limits(accuracy=ACCURACY, steps=run[1], cpu_seconds=MOST_SECONDS))
+
+
+def best_rate(
+    new: Callable[[float, int], R],
+    rates: Sequence[float],
+    tuning: Log,
+    accuracy: float,
+    most_steps: int = MOST_TUNING_STEPS,
+) -> tuple[float, tuple[R, int] | None]:
+    """The rate with the fewest steps to an accuracy over `TUNE_SEEDS` so far, and the run that has to be made to go on.
+
+    Args:
+        new: the run of a rate and a seed.
+        rates: the likeliest first.
+        tuning: finished runs.
+        accuracy: to which they train.
+        most_steps: of one run.
+
+    Returns:
+        The rate, and the next run with the most steps that it may take; None: nothing is left to make.
+    """
+    best, fewest = rates[0], len(TUNE_SEEDS) * most_steps
+    for rate in rates:
         steps = 0
-        for run in (replace(own, seed=seed, rate=rate) for seed in TUNE_SEEDS):
+        for run in (new(rate, seed) for seed in TUNE_SEEDS):
             if steps >= fewest:
                 break
             if run.key not in tuning.records:
-                most = min(MOST_TUNING_STEPS, fewest - steps)
-                return best, (run, Limits(accuracy=ACCURACY, steps=most, cpu_seconds=MOST_SECONDS))
-            steps += num_steps(tuning.records[run.key])
+                return best, (run, min(most_steps, fewest - steps))
+            steps += num_steps(tuning.records[run.key], accuracy)
         if steps < fewest:
             best, fewest = rate, steps
     return best, None
 
 
-def num_steps(record: Json) -> int:
+def num_steps(record: Json, accuracy: float = ACCURACY) -> int:
     """Steps to the tuning's accuracy; where it is not reached, one more than the run could have."""
-    found = record["reached"][f"{ACCURACY:g}"]
+    found = record["reached"][f"{accuracy:g}"]
     return int(found["step"] if found else record["limits"]["steps"] + 1)
 
 

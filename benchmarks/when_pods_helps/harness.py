@@ -11,22 +11,43 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks import files
 from benchmarks.timing import Say, Taken, one_thread
-from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log, config_digest
+from benchmarks.when_pods_helps.cells import Json, Limits, Log, Run, config_digest
 from podsrl.compare import time_to_accuracy
 from podsrl.config.schema import RunConfig
 from podsrl.lib.stages import STAGES
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
 GROWTH = 1.08
-"""Of the steps, from one evaluation to the next."""
 
 
-def train(config: RunConfig, limits: Limits, say: Say = lambda text: None) -> Json:
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """When a run is evaluated, and for what."""
+
+    targets: Sequence[float] = TARGETS
+    """Accuracies, ascending, whose first evaluations are noted."""
+    growth: float = GROWTH
+    """Of the steps, from one evaluation to the next."""
+
+    def after(self, step: int) -> int:
+        """The step after which is evaluated next.
+
+        Example:
+            >>> Marks(growth=1.5).after(10), Marks(growth=1.5).after(1)
+            (15, 2)
+        """
+        return max(step + 1, int(self.growth * step))
+
+
+MARKS = Marks()
+
+
+def train(config: RunConfig, limits: Limits, say: Say = lambda text: None, marks: Marks = MARKS) -> Json:
     """Train until a limit is reached.
 
     Returns:
@@ -47,8 +68,8 @@ def train(config: RunConfig, limits: Limits, say: Say = lambda text: None) -> Js
         while not end:
             if done["step"] >= limits.steps or done["cpu_seconds"] >= limits.cpu_seconds:
                 end = "limit"
-            is_low = arm.metrics.get("accuracy/all", 1.0) < TARGETS[0] / 2
-            if end or not points["step"] or (done["step"] >= _next_step(points["step"][-1]) and not is_low):
+            is_low = arm.metrics.get("accuracy/all", 1.0) < marks.targets[0] / 2
+            if end or not points["step"] or (done["step"] >= marks.after(points["step"][-1]) and not is_low):
                 done["accuracy"] = round(evaluate(arm.trainer).result.accuracy, 6)
                 for name, values in points.items():
                     values.append(round(done[name], 4))
@@ -61,7 +82,7 @@ def train(config: RunConfig, limits: Limits, say: Say = lambda text: None) -> Js
     return {
         "config": config_digest(config),
         "points": points,
-        "reached": {f"{target:g}": first_at(points, target) for target in TARGETS},
+        "reached": {f"{target:g}": first_at(points, target) for target in marks.targets},
         "stages": {stage: round(total / max(1, done["step"]), 6) for stage, total in stages.items()},
         "end": end,
     }
@@ -98,17 +119,12 @@ def first_at(points: Json, target: float) -> Json | None:
     return {name: values[place] for name, values in points.items()}
 
 
-def _next_step(step: int) -> int:
-    """The step after which is evaluated next."""
-    return max(step + 1, int(GROWTH * step))
-
-
-def run_cell(cell: Cell, limits: Limits, log: Log, say: Say = lambda text: None) -> Json:
+def run_cell(cell: Run, limits: Limits, log: Log, say: Say = lambda text: None, marks: Marks = MARKS) -> Json:
     """Train a cell, unless the log holds it, and append its record."""
     if log.holds(cell, limits):
         return log.records[cell.key]
     with one_thread():
-        found = train(cell.config(), limits, say=say)
+        found = train(cell.config(), limits, say, marks)
     return log.add(
         cell,
         {

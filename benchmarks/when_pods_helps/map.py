@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks import command
 from benchmarks.timing import Say, titled
-from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log
+from benchmarks.when_pods_helps.cells import Cell, Json, Limits, Log, Run
 from benchmarks.when_pods_helps.grid import BLOCKS, QUICK_BLOCKS, STARTS, limits, tuning_runs, wanted
-from benchmarks.when_pods_helps.harness import run_cell
+from benchmarks.when_pods_helps.harness import MARKS, Marks, run_cell
 from benchmarks.when_pods_helps.summary import summarize
 from podsrl.errors import UsageError
 from podsrl.lib.time_left import time_text
@@ -41,12 +41,14 @@ def main(arguments: Sequence[str]) -> None:
     command.measure(parser, arguments, run, publish=publish)
 
 
-def new_run_parser(name: str, doc: str | None, *, quick: str) -> argparse.ArgumentParser:
-    """The options of a benchmark that makes missing runs."""
+def new_run_parser(
+    name: str, doc: str | None, *, quick: str, part: str = "starts", parts: Iterable[str] = STARTS
+) -> argparse.ArgumentParser:
+    """The options of a benchmark that makes missing runs, all of them or those of some parts."""
     parser = command.new_parser(name, doc)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--minutes", type=float, help="begin no run that would end later; default: no limit")
-    parser.add_argument("--starts", nargs="+", choices=STARTS, help="make runs from these alone; default: from all")
+    parser.add_argument(f"--{part}", nargs="+", choices=parts, help="make runs of these alone; default: of all")
     parser.add_argument("--out", type=Path, help=f"folder of finished runs; default: runs/{name}")
     return parser
 
@@ -62,24 +64,33 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     log, tuning = Log(folder / "runs.jsonl"), Log(folder / "tuning.jsonl")
     cells = wanted(BLOCKS)
     own = [cell for cell in cells if cell.start in (options.starts or STARTS)]
-    make_missing(own, log, tuning, options.minutes, say)
+    make_missing(lambda: next_runs(own, log, tuning), options.minutes, say)
     log, tuning = Log(log.file), Log(tuning.file)  # also what another process with other starts has made meanwhile
     return {"quick": False, **summarize(cells, log, tuning)}
 
 
-def make_missing(cells: Sequence[Cell], log: Log, tuning: Log, minutes: float | None, say: Say) -> None:
-    """Run what the logs do not hold, in order, as long as there is time. UsageError: minutes below 0."""
+def make_missing(
+    next_run: Callable[[], tuple[Run, Limits, Log, int] | None],
+    minutes: float | None,
+    say: Say,
+    marks: Marks = MARKS,
+) -> None:
+    """Run what the logs do not hold as long as there is time: `next_run` says what, as `next_runs` does.
+
+    Raises:
+        UsageError: minutes below 0.
+    """
     if minutes is not None and minutes < 0:
         raise UsageError(f"--minutes = {minutes:g}: wanted at least 0")
     start, num_made = time.monotonic(), 0
-    while (missing := next_runs(cells, log, tuning)) is not None:
+    while (missing := next_run()) is not None:
         cell, bounds, target, num_missing = missing
         elapsed = time.monotonic() - start
         each = elapsed / num_made if num_made else _RUN_SECONDS
         if minutes is not None and elapsed + each > 60 * minutes:
             break
         title = f"{num_missing} runs to go, about {time_text(num_missing * each)}: {cell.title}"
-        run_cell(cell, bounds, target, titled(say, title))
+        run_cell(cell, bounds, target, titled(say, title), marks)
         num_made += 1
 
 

@@ -39,7 +39,7 @@ def test_the_defaults_are_those_of_the_config() -> None:
 
 
 def test_known_sets_load_by_name(rows: str) -> None:
-    assert list(TASKS) == ["arithmetic", "gsm8k", "math", "math500", "svamp", "jsonl", "hub"]
+    assert list(TASKS) == ["arithmetic", "steps", "gsm8k", "math", "math500", "svamp", "jsonl", "hub"]
     assert load_tasks("arithmetic", digits=1, num_eval=9, seed=5).train[0].id == "1+1"
     tasks = load_tasks("jsonl", path=rows, num_eval=1)
     assert {task.prompt for task in [*tasks.train, *tasks.eval]} == {"a", "b"}
@@ -65,6 +65,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
         ("gsm8k", "prompt_column", "q"),
         ("math500", "train_split", "train"),
         ("hub", "digits", 3),
+        ("steps", "digits", 3),
+        ("arithmetic", "levels", {1: 1.0}),
         ("arithmetic", "path", "mine.jsonl"),
     ],
 )
@@ -139,6 +141,7 @@ def test_a_loader_with_keywords_gets_all_options(own: ModuleType) -> None:
         "prompt_column": "question",
         "answer_column": "answer",
         "digits": 3,
+        "levels": None,
         "num_eval": 4,
         "seed": 5,
     }

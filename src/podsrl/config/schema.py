@@ -46,7 +46,7 @@ class ModelConfig(Section):
 
     path: PathText = "builtin:arithmetic"
     """Model folder in Hugging Face layout, hub name, or one of the small base models in this package:
-    "builtin:arithmetic", "builtin:arithmetic-rare" and "builtin:arithmetic-mixed"."""
+    "builtin:arithmetic", "builtin:arithmetic-rare", "builtin:arithmetic-mixed" and "builtin:steps"."""
     revision: str | None = None
     """Branch, tag or commit of a hub model; default: the main branch."""
     trust_remote_code: bool = False
@@ -107,6 +107,9 @@ class TaskConfig(Section):
     digits: OneOrSeveralDigits = 2
     """For "arithmetic": digits of each addend, 1 to 3; a list, such as [1, 2, 3], mixes sums of each number of digits
     (`podsrl.tasks.arithmetic.load_arithmetic` says how many of each)."""
+    levels: dict[int, float] | None = None
+    """For "steps": level, from 1 (easiest) to 4, -> its share of the questions; the shares add up to 1
+    (`podsrl.tasks.steps.LEVELS` says what a level is). Default: `podsrl.tasks.steps.SHARES`."""
     chat: bool | None = None
     """Send text prompts as a chat message, through the tokenizer's chat template; default: as the task set says."""
     system_prompt: Annotated[str | None, Names("podsrl.tasks:SYSTEM_PROMPTS")] = None

@@ -25,6 +25,7 @@ Loader = Callable[..., TaskSet]
 TASKS: Table[Loader] = Table(
     {
         "arithmetic": "podsrl.tasks.arithmetic:load_arithmetic",
+        "steps": "podsrl.tasks.steps:load_steps",
         "gsm8k": "podsrl.tasks.gsm8k:load_gsm8k",
         "math": "podsrl.tasks.math:load_math",
         "math500": "podsrl.tasks.math:load_math500",
@@ -50,6 +51,7 @@ def load_tasks(
     prompt_column: str = _DEFAULT.prompt_column,
     answer_column: str = _DEFAULT.answer_column,
     digits: int | Sequence[int] = _DEFAULT.digits,
+    levels: Mapping[int, float] | None = None,
     chat: bool | None = None,
     system_prompt: str | None = None,
     special_tokens: Literal["text", "tokens"] = _DEFAULT.special_tokens,
@@ -69,6 +71,7 @@ def load_tasks(
         eval_path, prompt_column, answer_column: see `load_jsonl`.
         subset, train_split, eval_split: see `load_hub`.
         digits: see `load_arithmetic`.
+        levels: see `load_steps`.
         chat, system_prompt, special_tokens: see `ask`.
         num_eval: held-out questions; 0: all of the set's own test split; None: see `TaskConfig.num_eval`.
         seed: of the run, at least 0.
@@ -90,6 +93,7 @@ def load_tasks(
         "prompt_column": prompt_column,
         "answer_column": answer_column,
         "digits": digits,
+        "levels": levels,
         "num_eval": num_eval,
         "seed": seed,
     }

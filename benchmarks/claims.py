@@ -1,0 +1,362 @@
+"""What published claims look like on `builtin:steps`: each arm until it holds an accuracy, and what that took.
+
+    python -m benchmarks claims                    all runs that are missing: hours
+    python -m benchmarks claims --minutes 30       those that fit, by their worth; the same command goes on
+    python -m benchmarks claims --arms "GRPO 16"   these alone: a second process may make the others
+    python -m benchmarks claims --minutes 0        none: the table of what is there
+    python -m benchmarks claims --save             also the table of docs/systems.md and the picture of docs/steps.md
+    python -m benchmarks claims --quick            one short run of two arms, nothing tuned, about a minute
+
+Each arm has its own best learning rate, which is found first on two seeds that count for nothing else. All run on one
+thread and end once they hold the accuracy, or after a bound of CPU seconds. Only training counts. Finished runs are
+lines of a file and are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks import command
+from benchmarks.figures.markdown import table as markdown_table
+from benchmarks.paired import Json, Time, over_text, speedup
+from benchmarks.timing import Say
+from benchmarks.when_pods_helps.cells import AUTO, DEAR, SIGNAL, Limits, Log, key_of
+from benchmarks.when_pods_helps.grid import best_rate
+from benchmarks.when_pods_helps.harness import Marks, run_cell
+from benchmarks.when_pods_helps.map import make_missing, new_run_parser
+from podsrl.config.files import Tree, merge, read_changes, read_tree
+from podsrl.config.load import apply_overrides, build
+from podsrl.config.schema import RunConfig
+from podsrl.report.figures import theme
+
+MARKS = Marks(targets=(0.5, 0.65, 0.75), growth=1.15)
+"""At the last accuracy a run ends."""
+TARGET = MARKS.targets[-1]
+RATES = (3e-4, 1.5e-4, 6e-4)
+SEEDS = (0, 1, 2)
+BASELINE = "GRPO 16"
+PRICES = (0.1, 0.3, 1.0, 2.3)
+"""Of a generated token, in trained tokens."""
+CURVES = ("GRPO 4", BASELINE, "GRPO 64", "PODS 64 → 16", "auto")
+"""Arms that are drawn, against their cost at `CURVE_PRICE`."""
+CURVE_PRICE = 0.3
+PICTURE = command.ROOT / "docs" / "images" / "claims.svg"
+COSTS = ("costs.group_ms=9.6", "costs.rollout_ms=0.05", "costs.row_ms=1.0")
+"""Of the recipe `steps` on one core."""
+MOST_SECONDS, MOST_STEPS = 200.0, 800
+"""CPU seconds of training at which a run is given up, and steps at which one that tunes is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """What is compared: what a recipe changes of its base, and changes of our own, over the recipe `steps`."""
+
+    system: str = ""
+    """A recipe of `systems/`; "": none."""
+    changes: Sequence[str] = ()
+    """section.key=value."""
+
+    def config(self, rate: float, seed: int) -> RunConfig:
+        """Of a run on one thread of the CPU."""
+        own = ("threads=1", 'model.device="cpu"', "task.num_eval=256", "stop.without_signal=0")
+        tree: Tree = merge(read_tree("steps"), read_changes(f"systems/{self.system}") if self.system else {})
+        tree = apply_overrides(tree, [*own, *self.changes, f"optim.lr={rate}", f"seed={seed}"])
+        return build(RunConfig, tree, "claims")
+
+
+def _grpo(n: int) -> Arm:
+    return Arm(changes=(f"rollouts.num_rollouts={n}", f"select.num_kept={n}"))
+
+
+def _pods(n: int, m: int, *changes: str) -> Arm:
+    rule = () if SIGNAL[0] in changes else ('select.rule="max_variance"',)
+    return Arm(changes=(f"rollouts.num_rollouts={n}", f"select.num_kept={m}", *rule, *changes))
+
+
+ARMS: Mapping[str, Arm] = {
+    BASELINE: _grpo(16),
+    "GRPO 64": _grpo(64),
+    "GRPO 4": _grpo(4),
+    "PODS 64 → 16": _pods(64, 16),
+    "auto": _pods(64, 16, *AUTO, *COSTS),
+    "GRPO 8": _grpo(8),
+    "GRPO 32": _grpo(32),
+    "DAPO": Arm(system="dapo"),
+    "DARS": Arm(system="dars", changes=("options.harder.most=64",)),
+    "DARS + PODS": Arm(system="dars_pods"),
+    "DOTS": Arm(system="dots"),
+    "XRPO": Arm(system="xrpo"),
+    **{f"PODS {n} → {m}": _pods(n, m) for n in (32, 64, 128) for m in (16, 8, 4) if (n, m) != (64, 16)},
+    "GRPO 16 + max_signal": _pods(16, 16, *SIGNAL, *COSTS),
+    "auto at g = 1": _pods(64, 16, *DEAR),
+}
+"""Name -> arm, in the order of their worth. GRPO-GA 64 is GRPO 64: the library accumulates gradients by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRun:
+    """One run."""
+
+    arm: str
+    rate: float
+    seed: int
+
+    @property
+    def title(self) -> str:
+        """It in words."""
+        return f"{self.arm}, rate {self.rate:g}, seed {self.seed}"
+
+    @property
+    def key(self) -> str:
+        """The same for equal runs, in this process and in others."""
+        return key_of(self)
+
+    def config(self) -> RunConfig:
+        """What is trained."""
+        return ARMS[self.arm].config(self.rate, self.seed)
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = new_run_parser(
+        "claims", __doc__, quick="two short runs, nothing tuned, nothing kept", part="arms", parts=ARMS
+    )
+    command.measure(parser, arguments, run, publish=publish)
+
+
+def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
+    """Make the missing runs, then sum up all that there are."""
+    if options.quick:
+        log = Log(None)
+        for arm in (BASELINE, "PODS 64 → 16"):
+            run_cell(ClaimRun(arm=arm, rate=RATES[0], seed=0), Limits(accuracy=TARGET, steps=3), log, say, MARKS)
+        return {"quick": True, **summarize(log, Log(None))}
+    folder = options.out or command.ROOT / "runs" / "claims"
+    log, tuning = Log(folder / "runs.jsonl"), Log(folder / "tuning.jsonl")
+    arms = options.arms or list(ARMS)
+    make_missing(lambda: next_run(arms, log, tuning), options.minutes, say, MARKS)
+    return {"quick": False, **summarize(Log(log.file), Log(tuning.file))}
+
+
+def next_run(arms: Sequence[str], log: Log, tuning: Log) -> tuple[ClaimRun, Limits, Log, int] | None:
+    """The next run, its limits, the log that it goes to, and how many runs are missing without tuning; None: none."""
+    left = [(arm, seed) for arm in arms for seed in SEEDS if finished(arm, seed, log, tuning) is None]
+    if not left:
+        return None
+    arm, seed = left[0]
+    rate, missing = rate_of(arm, tuning)
+    limits = Limits(accuracy=TARGET, cpu_seconds=MOST_SECONDS)
+    if missing is not None:
+        own, steps = missing
+        return own, replace(limits, steps=steps), tuning, len(left)
+    return ClaimRun(arm=arm, rate=rate, seed=seed), limits, log, len(left)
+
+
+def rate_of(arm: str, tuning: Log) -> tuple[float, tuple[ClaimRun, int] | None]:
+    """As `best_rate`, for an arm."""
+    return best_rate(lambda rate, seed: ClaimRun(arm=arm, rate=rate, seed=seed), RATES, tuning, TARGET, MOST_STEPS)
+
+
+def finished(arm: str, seed: int, log: Log, tuning: Log) -> Json | None:
+    """The record of a run at its arm's best rate; None: it is not made."""
+    rate, missing = rate_of(arm, tuning)
+    return log.records.get(ClaimRun(arm=arm, rate=rate, seed=seed).key) if missing is None else None
+
+
+CLOCKS = {
+    "step": "steps",
+    "rollouts": "rollouts",
+    "tokens": "generated tokens",
+    "trained": "trained tokens",
+    "cpu_seconds": "CPU seconds",
+    **{f"at {price:g}": f"cost at g = {price:g}" for price in PRICES},
+}
+"""What an accuracy costs: key -> its name. A cost at a price is the trained tokens and g times the generated ones."""
+
+
+def spent(place: Json, clock: str) -> float:
+    """What had been spent at an evaluation.
+
+    Example:
+        >>> spent({"tokens": 1000, "trained": 400}, "at 0.3")
+        700.0
+    """
+    if clock.startswith("at "):
+        return float(place["trained"] + float(clock[3:]) * place["tokens"])
+    return float(place[clock])
+
+
+def summarize(log: Log, tuning: Log) -> Json:
+    """All figures.
+
+    Returns:
+        "arms": name -> "rate", "seeds", "start" (mean accuracy), "to": target -> clock -> the cost per seed, None where
+        it was not reached, and "over": target -> clock -> how many times cheaper than `BASELINE`, on common seeds.
+        "curves": name -> per seed the costs at `CURVE_PRICE` and the accuracies of its evaluations. "tuning": steps of
+        every tuning run; None where it did not reach the target. "num_runs", "num_wanted".
+    """
+    made = {arm: {seed: r for seed in SEEDS if (r := finished(arm, seed, log, tuning)) is not None} for arm in ARMS}
+    records = [record for own in made.values() for record in own.values()]
+    return {
+        "targets": MARKS.targets,
+        "baseline": BASELINE,
+        "num_runs": len(records),
+        "num_wanted": len(ARMS) * len(SEEDS),
+        "commits": sorted({record["commit"] for record in records}),
+        "max_load": max((record["load"] for record in records), default=0.0),
+        "tuning": [
+            {**{name: record[name] for name in ("arm", "rate", "seed")}, "steps": _cost(record, TARGET, "step")}
+            for record in tuning.records.values()
+        ],
+        "arms": {arm: _arm(own, made[BASELINE]) for arm, own in made.items() if own},
+        "curves": {arm: [_curve(record["points"]) for record in made[arm].values()] for arm in CURVES if made[arm]},
+    }
+
+
+def _arm(own: Mapping[int, Json], base: Mapping[int, Json]) -> Json:
+    common = sorted(own.keys() & base.keys())
+    return {
+        "rate": next(iter(own.values()))["rate"],
+        "seeds": sorted(own),
+        "start": round(statistics.mean(record["points"]["accuracy"][0] for record in own.values()), 4),
+        "best": round(statistics.mean(max(record["points"]["accuracy"]) for record in own.values()), 4),
+        "to": {
+            f"{target:g}": {clock: [_cost(own[seed], target, clock) for seed in sorted(own)] for clock in CLOCKS}
+            for target in MARKS.targets
+        },
+        "over": {
+            f"{target:g}": {
+                clock: speedup(
+                    [_time(base[seed], target, clock) for seed in common],
+                    [_time(own[seed], target, clock) for seed in common],
+                    MARKS.growth,
+                )
+                for clock in CLOCKS
+            }
+            for target in MARKS.targets
+            if common and own is not base
+        },
+    }
+
+
+def _curve(points: Json) -> tuple[list[float], list[float]]:
+    counts = zip(points["trained"], points["tokens"], strict=True)
+    return [round(trained + CURVE_PRICE * tokens) for trained, tokens in counts], points["accuracy"]
+
+
+def _cost(record: Json, target: float, clock: str) -> float | None:
+    found = record["reached"][f"{target:g}"]
+    return round(spent(found, clock), 2) if found else None
+
+
+def _time(record: Json, target: float, clock: str) -> Time:
+    """What a run had spent at an accuracy, or all that it has."""
+    found = _cost(record, target, clock)
+    end = {name: values[-1] for name, values in record["points"].items()}
+    return (spent(end, clock), False) if found is None else (found, True)
+
+
+CLAIMS: Mapping[str, tuple[str, str]] = {
+    "DAPO": ("step", "half of the steps"),
+    "DARS": ("rollouts", "more from the same rollouts"),
+    "DARS + PODS": ("cpu_seconds", "ours: DARS, with a cheaper update"),
+    "DOTS": ("cpu_seconds", "less time to the same accuracy"),
+    "XRPO": ("step", "up to 2.7 times fewer steps"),
+    **dict.fromkeys((arm for arm in ARMS if arm.startswith("PODS")), ("cpu_seconds", "1.7 to 3 times sooner")),
+}
+"""Arm -> the clock of its paper's claim over GRPO, and the claim."""
+LEVEL = (0.8, 1.25)
+"""An interval within these says that two arms cost the same."""
+
+
+def verdict(over: Json) -> str:
+    """Ahead, behind, level or not told apart, by the interval of how many times cheaper an arm is.
+
+    Example:
+        >>> verdict({"interval": {"point": 2.0, "low": 1.2, "high": None, "share_unreached": 0.0}})
+        'ahead'
+        >>> verdict({"interval": {"point": 1.0, "low": 0.9, "high": 1.1, "share_unreached": 0.0}})
+        'level'
+    """
+    low, high = over["interval"]["low"], over["interval"]["high"]
+    if low > 1:
+        return "ahead"
+    if high is not None and high < 1:
+        return "behind"
+    return "level" if low >= LEVEL[0] and high is not None and high <= LEVEL[1] else "not told apart"
+
+
+def table(result: Json) -> str:
+    """A row per arm, then a sentence per system."""
+    target = f"{result['targets'][-1]:g}"
+    clocks = ("step", "rollouts", "tokens", "cpu_seconds", *(f"at {price:g}" for price in PRICES))
+    head = ("arm", "rate", f"steps to {float(target):.0%}", *(f"{CLOCKS[clock]}" for clock in clocks))
+    rows, lines = [], []
+    for arm, own in result["arms"].items():
+        steps = ", ".join("–" if step is None else f"{step:g}" for step in own["to"][target]["step"])
+        over = own["over"].get(target)
+        ratios = [over_text(over[clock]) if over else "1" for clock in clocks]
+        rows.append([arm, f"{own['rate']:g}", steps, *ratios])
+        if over and arm in CLAIMS:
+            clock, claim = CLAIMS[arm]
+            found = verdict(over[clock])
+            seen = "seen" if found == "ahead" else "not seen"
+            costs = ", ".join(f"{verdict(over[f'at {price:g}'])} at g = {price:g}" for price in PRICES)
+            lines.append(
+                f"- **{arm}**: {costs}. The claim ({claim}): {seen}, {CLOCKS[clock]} {over_text(over[clock])}."
+            )
+    note = (
+        f"How many times cheaper than {result['baseline']} until {float(target):.0%} of the held-out questions are "
+        f"right; a dash: not reached. {result['num_runs']} of {result['num_wanted']} runs are made."
+    )
+    return "\n\n".join([markdown_table(head, rows), note, "\n".join(lines)])
+
+
+def publish(result: Json) -> None:
+    """Draw the picture."""
+    from podsrl.report.figures.svg import save_svg
+
+    save_svg(draw(result), PICTURE)
+
+
+def draw(result: Json) -> Figure:
+    """Steps and costs to the accuracies by the group's size, then accuracy by cost of some arms."""
+    figure = theme.new_figure(12.5, 4.2)
+    steps, costs, curves = figure.subplots(1, 3)
+    sizes = {int(arm.split()[1]): own["to"] for arm, own in result["arms"].items() if re.fullmatch(r"GRPO \d+", arm)}
+    target = f"{result['targets'][-1]:g}"
+    for level, color in zip(result["targets"], theme.SERIES, strict=False):
+        _by_size(steps, {n: to[f"{level:g}"]["step"] for n, to in sizes.items()}, f"to {level:.0%}", color)
+    for price, color in zip(PRICES, theme.SERIES, strict=False):
+        _by_size(costs, {n: to[target][f"at {price:g}"] for n, to in sizes.items()}, f"g = {price:g}", color)
+    for (arm, runs), color in zip(result["curves"].items(), theme.SERIES, strict=False):
+        for number, (cost, accuracy) in enumerate(runs):
+            curves.plot(cost, accuracy, color=color, linewidth=1.3, alpha=0.8, label="_" * (number > 0) + arm)
+    theme.style(steps, "Steps by rollouts per question", x_label="rollouts per question")
+    theme.style(costs, f"Cost to {float(target):.0%}, in trained tokens", x_label="rollouts per question")
+    theme.style(curves, f"Accuracy by cost at g = {CURVE_PRICE:g}", x_label="trained tokens")
+    theme.percent_axis(curves)
+    for axes in (steps, costs, curves):
+        axes.set_xscale("log")
+        axes.legend(frameon=False, fontsize=9, labelcolor=theme.INK)
+    for axes in (steps, costs):
+        axes.set_yscale("log")
+        axes.set_xticks(sorted(sizes), [str(n) for n in sorted(sizes)])
+        axes.minorticks_off()
+    figure.supxlabel(theme.plain(result["hardware"]), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
+    return figure
+
+
+def _by_size(axes: Axes, costs: Mapping[int, Sequence[float | None]], name: str, color: str) -> None:
+    """A point per seed that has reached it, and a line through the medians of the sizes of which all have."""
+    for n, own in costs.items():
+        found = [cost for cost in own if cost is not None]
+        axes.plot([n] * len(found), found, "o", color=color, markersize=4, alpha=0.5)
+    whole = {n: statistics.median(own) for n, own in sorted(costs.items()) if None not in own}  # type: ignore[type-var]
+    axes.plot([*whole], [*whole.values()], color=color, linewidth=2.0, label=name)
