@@ -49,7 +49,8 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     from podsrl.run.evaluate import eval_groups, eval_sampling
 
     num_questions, num_samples = (32, 8) if options.quick else (256, 64)
-    config = load_config("steps", ["threads=1", 'model.device="cpu"', f"task.num_eval={num_questions}"])
+    own = ("threads=1", 'model.device="cpu"', f"task.num_eval={num_questions}", "rollouts.num_slots=512")
+    config = load_config("steps", own)
     with closing(OurArm(config)) as arm:
         trainer = arm.trainer
         wanted = eval_groups(dict(enumerate(trainer.tasks.eval)), num_samples)
