@@ -36,7 +36,7 @@ from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
 from podsrl.report.figures import theme
 
-MARKS = Marks(targets=(0.5, 0.65, 0.75), growth=1.15)
+MARKS = Marks(targets=(0.5, 0.65, 0.75), growth=1.15, patience=5)
 """At the last accuracy a run ends."""
 TARGET = MARKS.targets[-1]
 RATES = (3e-4, 1.5e-4, 6e-4)

@@ -23,6 +23,8 @@ from podsrl.lib.stages import STAGES
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
 GROWTH = 1.08
+LOST = 0.9
+"""Of the first accuracy: what has fallen below it and stays there does not come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Marks:
     """Accuracies, ascending, whose first evaluations are noted."""
     growth: float = GROWTH
     """Of the steps, from one evaluation to the next."""
+    patience: int = 0
+    """A run ends when so many evaluations in a row are below `LOST` of its first; 0: never."""
 
     def after(self, step: int) -> int:
         """The step after which is evaluated next.
@@ -42,6 +46,16 @@ class Marks:
             (15, 2)
         """
         return max(step + 1, int(self.growth * step))
+
+    def is_lost(self, accuracies: Sequence[float]) -> bool:
+        """Whether a run with these evaluations ends.
+
+        Example:
+            >>> [Marks(patience=2).is_lost(each) for each in ([0.4, 0.3, 0.3], [0.4, 0.3, 0.38], [0.4, 0.3])]
+            [True, False, False]
+        """
+        last = accuracies[1:][-self.patience :] if self.patience else []
+        return 0 < self.patience == len(last) and max(last) < LOST * accuracies[0]
 
 
 MARKS = Marks()
@@ -76,6 +90,8 @@ def train(config: RunConfig, limits: Limits, say: Say = lambda text: None, marks
                 say(f"step {done['step']}, {done['cpu_seconds']:.1f} CPU seconds, accuracy {done['accuracy']:.1%}")
             if is_held(points["accuracy"], limits.accuracy):
                 end = "reached"
+            elif not end and marks.is_lost(points["accuracy"]):
+                end = "limit"
             if not end:
                 _count(arm.step(), arm.metrics, done, stages)
                 done["decode_steps"] += arm.num_decode_steps

@@ -6,7 +6,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks.claims import ARMS, BASELINE, MARKS, RATES, SEEDS, TARGET, ClaimRun, draw, next_run, spent, summarize, table
+from benchmarks.claims import (
+    ARMS,
+    BASELINE,
+    MARKS,
+    RATES,
+    SEEDS,
+    TARGET,
+    ClaimRun,
+    draw,
+    next_run,
+    spent,
+    summarize,
+    table,
+)
 from benchmarks.when_pods_helps.cells import Log
 from benchmarks.when_pods_helps.harness import first_at
 
