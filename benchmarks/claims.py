@@ -48,8 +48,8 @@ CURVES = ("GRPO 4", BASELINE, "GRPO 64", "PODS 64 → 16", "auto")
 """Arms that are drawn, against their cost at `CURVE_PRICE`."""
 CURVE_PRICE = 0.3
 PICTURE = command.ROOT / "docs" / "images" / "claims.svg"
-COSTS = ("costs.group_ms=9.6", "costs.rollout_ms=0.05", "costs.row_ms=1.0")
-"""Of the recipe `steps` on one core."""
+COSTS = ("costs.group_ms=263", "costs.rollout_ms=9.9", "costs.row_ms=23.75")
+"""Of the recipe `steps` on one core of an AMD Zen 4, by `pods plan steps --write`."""
 MOST_SECONDS, MOST_STEPS = 200.0, 800
 """CPU seconds of training at which a run is given up, and steps at which one that tunes is."""
 
