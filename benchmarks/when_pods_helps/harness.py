@@ -23,8 +23,8 @@ from podsrl.lib.stages import STAGES
 
 TARGETS = (0.5, 0.8, 0.9, 0.95)
 GROWTH = 1.08
-LOST = 0.9
-"""Of the first accuracy: what has fallen below it and stays there does not come back."""
+LOST, LOST_FROM = 0.9, 50
+"""Of the first accuracy: what has fallen below it and stays there does not come back; and the steps from which on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,16 @@ class Marks:
         """
         return max(step + 1, int(self.growth * step))
 
-    def is_lost(self, accuracies: Sequence[float]) -> bool:
-        """Whether a run with these evaluations ends.
+    def is_lost(self, steps: Sequence[int], accuracies: Sequence[float]) -> bool:
+        """Whether a run with evaluations of these accuracies after these steps ends.
 
         Example:
-            >>> [Marks(patience=2).is_lost(each) for each in ([0.4, 0.3, 0.3], [0.4, 0.3, 0.38], [0.4, 0.3])]
-            [True, False, False]
+            >>> [Marks(patience=2).is_lost([0, 50, 60], each) for each in ([0.4, 0.3, 0.3], [0.4, 0.3, 0.38])]
+            [True, False]
+            >>> Marks(patience=2).is_lost([0, 1, 2], [0.4, 0.3, 0.3])
+            False
         """
-        last = accuracies[1:][-self.patience :] if self.patience else []
+        last = [each for step, each in zip(steps, accuracies, strict=True) if step >= LOST_FROM][-self.patience :]
         return 0 < self.patience == len(last) and max(last) < LOST * accuracies[0]
 
 
@@ -90,7 +92,7 @@ def train(config: RunConfig, limits: Limits, say: Say = lambda text: None, marks
                 say(f"step {done['step']}, {done['cpu_seconds']:.1f} CPU seconds, accuracy {done['accuracy']:.1%}")
             if is_held(points["accuracy"], limits.accuracy):
                 end = "reached"
-            elif not end and marks.is_lost(points["accuracy"]):
+            elif not end and marks.is_lost(points["step"], points["accuracy"]):
                 end = "limit"
             if not end:
                 _count(arm.step(), arm.metrics, done, stages)
