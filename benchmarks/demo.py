@@ -54,7 +54,7 @@ def markdown(result: Json) -> str:
     rows = [
         [
             f"`{arm}`",
-            f"{facts['num_rollouts']} → {kept(facts['num_kept'])}",
+            f"{kept(facts['num_rollouts'])} → {kept(facts['num_kept'])}",
             f"{sum(result['stage_seconds'][arm].values()):.2f}",
             *(times_text(each["seconds"][arm]) for each in found),
             *("" if arm == "pods" else over_text(each["pods_over"][arm]) for each in found),
