@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from benchmarks import command
 from benchmarks.figures.markdown import table as markdown_table
@@ -35,6 +36,7 @@ from podsrl.config.files import Tree, merge, read_changes, read_tree
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
 from podsrl.report.figures import theme
+from podsrl.report.numbers import compact
 
 MARKS = Marks(targets=(0.5, 0.65, 0.75), growth=1.15, patience=5)
 """At the last accuracy a run ends."""
@@ -342,12 +344,15 @@ def draw(result: Json) -> Figure:
     theme.style(costs, f"Cost to {float(target):.0%}, in trained tokens", x_label="rollouts per question")
     theme.style(curves, f"Accuracy by cost at g = {CURVE_PRICE:g}", x_label="trained tokens")
     theme.percent_axis(curves)
+    curves.xaxis.set_major_formatter(lambda value, _: compact(value))
+    curves.set_xlim(left=0)
     for axes in (steps, costs, curves):
-        axes.set_xscale("log")
         axes.legend(frameon=False, fontsize=9, labelcolor=theme.INK)
     for axes in (steps, costs):
-        axes.set_yscale("log")
+        axes.loglog()
         axes.set_xticks(sorted(sizes), [str(n) for n in sorted(sizes)])
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(lambda value, _: compact(value))
         axes.minorticks_off()
     figure.supxlabel(theme.plain(result["hardware"]), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
     return figure
