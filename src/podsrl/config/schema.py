@@ -108,8 +108,8 @@ class TaskConfig(Section):
     """For "arithmetic": digits of each addend, 1 to 3; a list, such as [1, 2, 3], mixes sums of each number of digits
     (`podsrl.tasks.arithmetic.load_arithmetic` says how many of each)."""
     levels: dict[int, float] | None = None
-    """For "steps": level, from 1 (easiest) to 4, -> its share of the questions; the shares add up to 1
-    (`podsrl.tasks.steps.LEVELS` says what a level is). Default: `podsrl.tasks.steps.SHARES`."""
+    """For "steps": level, from 1 (easiest) to 4, -> its share of the questions; the shares add up to 1. Default: those
+    of `podsrl/tasks/steps.py`, which says what a level is; see docs/steps.md."""
     chat: bool | None = None
     """Send text prompts as a chat message, through the tokenizer's chat template; default: as the task set says."""
     system_prompt: Annotated[str | None, Names("podsrl.tasks:SYSTEM_PROMPTS")] = None
