@@ -121,9 +121,9 @@ class Told(Judge):
         """As they come."""
         return iter(completions)
 
-    def early(self, task: Task, completion: Completion) -> Rollout | None:
-        """The rollout, unless it is slow."""
-        return None if self.is_slow(completion) else self.rollout(completion)
+    def early(self, task: Task, completions: Sequence[Completion]) -> list[Rollout]:
+        """The rollouts, but for slow ones."""
+        return [self.rollout(completion) for completion in completions if not self.is_slow(completion)]
 
     def rollout(self, completion: Completion) -> Rollout:
         """With its reward; it is invalid where that is no number."""

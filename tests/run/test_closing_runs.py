@@ -72,6 +72,18 @@ def test_certain_trains_as_without_it_for_fewer_tokens_and_the_fewer_the_fewer_s
     assert counts[0] >= counts[1] > counts[2] > counts[3]
 
 
+def test_rewards_of_workers_are_polled_and_change_no_group() -> None:
+    own = ('task.rewards={"light_rewards:is_odd" = 0.5}', "task.correct=light_rewards:is_odd", "task.reward_workers=1")
+    plain = trainer_of(*own)
+    wanted = steps(plain, 2)
+    trainer = trainer_of(*own, CERTAIN, "options.certain={lowest=0.0,highest=0.5}", "rollouts.num_slots=4")
+    found = steps(trainer, 2)
+    assert samples(found) == samples(wanted)
+    assert sum(len(group.rollouts) for result in found for group in result.groups) < 2 * 3 * 24
+    for each in (plain, trainer):
+        each.parts.close()
+
+
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     few = (CERTAIN, "rollouts.num_slots=8")
     trainer = trainer_of(*few)

@@ -101,17 +101,13 @@ class EarlyClose:
 
     def _judge_more(self, group: _Growing, judge: Judge) -> bool:
         """Judge what can be judged now; whether there was any."""
-        waiting, before = [], len(group.judged)
-        for completion in group.came:
-            if completion.index >= group.size:
-                continue
-            rollout = judge.early(group.each.group.task, completion)
-            if rollout is None:
-                waiting.append(completion)
-            else:
-                insort(group.judged, rollout, key=lambda one: one.completion.index)
-        group.came = waiting
-        return len(group.judged) > before
+        waiting = [completion for completion in group.came if completion.index < group.size]
+        new = judge.early(group.each.group.task, waiting)
+        done = {rollout.completion.index for rollout in new}
+        group.came = [completion for completion in waiting if completion.index not in done]
+        for rollout in new:
+            insort(group.judged, rollout, key=lambda one: one.completion.index)
+        return bool(new)
 
     def _shrinks(self, view: View, group: _Growing) -> bool:
         """Whether it needs fewer rollouts than was known."""

@@ -33,13 +33,15 @@ class Judge:
                 self.scorer.prefetch(task_of[completion.request_id], self._text(completion))
             yield completion
 
-    def early(self, task: Task, completion: Completion) -> Rollout | None:
-        """A completion that was prefetched, judged; None where that takes waiting, or it gets no reward."""
-        if completion.finish_reason in _WITHOUT_REWARD or not self.scorer.is_ready(task, self._text(completion)):
-            return None
-        [[rollout]] = self.scorer.score([task], [[completion]], [[self._text(completion)]], is_last=False)
-        self._early[completion.request_id, completion.index] = rollout
-        return rollout
+    def early(self, task: Task, completions: Sequence[Completion]) -> list[Rollout]:
+        """Of completions that were prefetched, those whose reward takes no waiting, judged."""
+        judged = [one for one in completions if one.finish_reason not in _WITHOUT_REWARD]
+        texts = {one: text for one in judged if self.scorer.is_ready(task, text := self._text(one))}
+        if not texts:
+            return []
+        [rollouts] = self.scorer.score([task], [[*texts]], [[*texts.values()]], is_last=False)
+        self._early |= zip(_keys([*texts]), rollouts, strict=True)
+        return rollouts
 
     def score(
         self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]], *, is_last: bool
