@@ -9,6 +9,7 @@ BENCHMARKS = {
     "engine": "engine.peers",
     "engine-gpu": "engine.gpu",
     "infinite-sampling": "infinite_sampling.schedules",
+    "closing": "closing",
     "update": "update",
     "floor": "floor",
     "budgets": "budgets",

@@ -14,8 +14,8 @@ Expected output:
     random        keeps [0, 1, 3, 5]  rewards 0.0  1.0  0.0  0.1  variance 0.177
     percentile    keeps [2, 3, 4, 7]  rewards 0.1  0.0  1.0  0.6  variance 0.162
     a list:                   [0, 1, 3, 4]
-    two groups, numpy array:  [[0, 1, 3, 4], [0, 1, 6, 7]]
-    two groups, torch tensor: [[0, 1, 3, 4], [0, 1, 6, 7]]
+    two groups, numpy array:  [[0, 1, 3, 4], [0, 1, 2, 7]]
+    two groups, torch tensor: [[0, 1, 3, 4], [0, 1, 2, 7]]
 """
 
 from __future__ import annotations

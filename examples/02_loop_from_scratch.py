@@ -140,10 +140,12 @@ def ends_with(text: str, number: str) -> bool:
 def max_variance(rewards: Sequence[float], num_kept: int) -> list[int]:
     """Keep the m of n rewards with the largest variance: always the k highest and the m - k lowest, for some k.
 
-    So m + 1 candidates are enough. Of equally good ones the most balanced is taken; rounding forgives float noise.
+    So m + 1 candidates are enough. Of equally good ones the most balanced is taken; rounding forgives float noise. Of
+    equal rewards the earliest are kept.
     """
-    order = np.argsort(rewards, kind="stable")
-    lowest_and_highest = [[*order[: num_kept - k], *order[len(order) - k :]] for k in range(num_kept + 1)]
+    up, down = (np.argsort(signed, kind="stable") for signed in (np.array(rewards), -np.array(rewards)))
+    lows = [[*up[: num_kept - k]] for k in range(num_kept + 1)]
+    lowest_and_highest = [[*low, *[i for i in down if i not in low][:k]] for k, low in enumerate(lows)]
     variances = [round(float(np.var([rewards[i] for i in subset])), 9) for subset in lowest_and_highest]
     best = max(range(num_kept + 1), key=lambda k: (variances[k], -abs(k - num_kept / 2)))
     return sorted(int(i) for i in lowest_and_highest[best])

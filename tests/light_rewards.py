@@ -11,6 +11,11 @@ def slow(task: object, completion: str) -> float:
     return float(len(completion))
 
 
+def is_odd(task: object, completion: str) -> float:
+    """1 or 0, about as often."""
+    return float(sum(map(ord, completion)) % 2)
+
+
 def raises(prompts: list[str], completions: list[str], **columns: object) -> list[float]:
     """No value at all."""
     raise RuntimeError("no judge today")

@@ -154,6 +154,7 @@ def test_open_groups_come_back_as_they_were(groups: list[Group], data: Any) -> N
             group=group,
             ways=tuple(data.draw(st.lists(ways, max_size=3))),
             begun=tuple(data.draw(rollouts(i)).completion for i in range(data.draw(st.integers(0, 2)))),
+            pruned=tuple(data.draw(st.lists(st.integers(1, 2**40), max_size=2))),
         )
         for group in groups
     ]
@@ -166,6 +167,14 @@ def test_what_was_written_before_tokens_could_be_given_is_read() -> None:
     for name in ("checksum", "given.lengths", "given.values"):
         del columns[name]
     assert decode(_save(columns), lambda name, index: group.task) == [group]
+
+
+def test_open_groups_that_were_written_before_groups_could_be_closed_are_read() -> None:
+    opens = [Open(group=made.group(name, index=3), ways=(Way(count=2),)) for name in "gh"]
+    columns = load(encode_open(opens))
+    for name in ("checksum", "pruned.lengths", "pruned.values"):
+        del columns[name]
+    assert decode_open(_save(columns), lambda name, index: opens["gh".index(name)].group.task) == opens
 
 
 @each(("column", "value"), [("num_ways", 1), ("num_begun", 2), ("num_begun", 0), ("way_count", None)])

@@ -47,6 +47,7 @@ PARTS: dict[str, Callable[..., str]] = {
 TABLES = {
     "ahead": "ahead-table",
     "claims": "claims",
+    "closing": "closing-table",
     "demo": "demo",
     "engine": "engine-table",
     "families": "families",

@@ -131,6 +131,30 @@ def ahead(files: Files) -> str:
     return per_processor(files("ahead"), text)
 
 
+def closing(files: Files) -> str:
+    """Tokens and decode steps with groups that are closed, over those without, by the share of right answers."""
+    result = newest(files("closing"))
+    if result is None:
+        return NOT_MEASURED
+
+    def text(rows: list[dict[str, Any]]) -> str:
+        lines: dict[str, dict[float, str]] = {}
+        for row in rows:
+            order = f", {row['order']}" if "order" in row else ""
+            cells = lines.setdefault(f"{row['lengths']}, {row['slots']} slots per group{order}", {})
+            cells[row["right"]] = f"{row['tokens']:.2f} ({row['steps']:.2f})"
+        shares = next(iter(lines.values()))
+        return table(
+            ("tokens (decode steps) where so many are right", *(f"{share:.0%}" for share in shares)),
+            [(name, *cells.values()) for name, cells in lines.items()],
+        )
+
+    return (
+        f"Of a group by itself, {result['groups']} groups per number:\n\n{text(result['group'])}\n\n"
+        f"Of a step of eight groups, by refill order:\n\n{text(result['step'])}"
+    )
+
+
 def next_answers(files: Files) -> str:
     """Reference solutions that are right against the next row's answer too."""
 
@@ -164,6 +188,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "matmul-share": matmul_share,
     "update-mebibytes": update_mebibytes,
     "ahead-table": ahead,
+    "closing-table": closing,
     "next-answers": next_answers,
     "mixed-task": mixed_task,
 }

@@ -93,6 +93,7 @@ def _open_columns(opens: Sequence[Open]) -> Columns:
         **_group_columns([each.group for each in opens]),
         "num_ways": _ints([len(each.ways) for each in opens]),
         "num_begun": _ints([len(each.begun) for each in opens]),
+        **_ragged("pruned", [each.pruned for each in opens], np.int64),
         "way_count": _ints([way.count for way in ways]),
         **_ragged("way_prompt", [way.prompt_ids or () for way in ways], np.int32),
         **_texts("way_origin", [way.origin for way in ways]),
@@ -107,8 +108,8 @@ def decode_open(data: bytes, task_of: Callable[[str, int | None], Task]) -> list
         of_begun = {name.removeprefix(_BEGUN): each for name, each in columns.items() if name.startswith(_BEGUN)}
         ways = _split(list(_ways(columns)), columns["num_ways"])
         begun = _split(list(_completions(of_begun)), columns["num_begun"])
-        rows = zip(_groups(columns, task_of), ways, begun, strict=True)
-        return [Open(group=group, ways=of_group, begun=begun_of) for group, of_group, begun_of in rows]
+        rows = zip(_groups(columns, task_of), ways, begun, _rows(columns, "pruned", int), strict=True)
+        return [Open(group=group, ways=of, begun=goes_on, pruned=pruned) for group, of, goes_on, pruned in rows]
 
 
 def encode_completions(completions: Sequence[Completion]) -> bytes:
@@ -141,6 +142,8 @@ def _load(data: bytes, like: Columns) -> Columns:
         raise ValueError("their checksum is another")
     if "given.lengths" not in columns:  # they were written before tokens could be given
         columns |= _ragged("given", [()] * len(columns["index"]), np.int64)
+    if "pruned.lengths" in like and "pruned.lengths" not in columns:  # or before groups could be closed
+        columns |= _ragged("pruned", [()] * len(columns["num_ways"]), np.int64)
     if {name: column.dtype for name, column in columns.items()} != {name: like[name].dtype for name in like}:
         raise ValueError("their columns are others")
     return columns

@@ -201,8 +201,9 @@ class Group:
     is_trained: bool = True
     """False for a probe, as in `Ask`."""
     num_first: int | None = field(default=None, compare=False)
-    """Rollouts of the round that opened it, where later rounds added more; None: it has no others. It is how they came,
-    not what they are: 8 and then 24 equal the 32 of one round."""
+    """Rollouts that it has whatever their outcomes are, where that is not all of them: those of the round that opened
+    it, if later rounds added more, or `steer.first`, if it may be closed; None: all. It is how they came, not what they
+    are: 8 and then 24 equal the 32 of one round."""
 
     def with_more(self, rollouts: Sequence[Rollout]) -> Group:
         """The group with the rollouts of a further round, in the order of their indices."""
@@ -219,8 +220,8 @@ class Group:
     def outcomes(self) -> list[bool]:
         """Right or wrong, of the rollouts that say how hard the question itself is: valid ones, with its own prompt.
 
-        Those of the first round alone: whether a group gets more may hang on what it had, and then the share of right
-        ones among all of them is no estimate without bias.
+        Of the first ones (`num_first`) alone: whether a group gets more may hang on what it had, and then the share of
+        right ones among all of them is no estimate without bias.
         """
         first = self.rollouts[: self.num_first]
         return [rollout.is_correct for rollout in first if rollout.is_valid and rollout.prompt_ids is None]
@@ -251,6 +252,8 @@ class Open:
     """How its rollouts are asked, those that it has included, in the order of their indices."""
     begun: tuple[Completion, ...] = ()
     """Rollouts of other indices, in order: they have ended and are not judged, or they are postponed and go on."""
+    pruned: tuple[int, ...] = ()
+    """Tokens of rollouts that were begun and belong to it no more: it was closed before them (`steer.close`)."""
 
     @property
     def size(self) -> int:

@@ -84,6 +84,8 @@ STEP = StepResult(
         stopped_reasons=("a", "b", "c", "d"),
         num_postponed=0,
         num_postponed_tokens=0,
+        num_pruned=0,
+        num_pruned_tokens=0,
     ),
     seconds={
         "generate": 1.0,
@@ -301,22 +303,22 @@ def test_a_group_that_is_left_out_counts_with_its_tokens_and_its_accuracy() -> N
 
 
 def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
-    """It counts with its tokens and nowhere else; a probe counts with its prompt and its tokens."""
+    """It counts with its tokens and nowhere else, in its group or behind it; a probe with its prompt and its tokens."""
     pruned = rollout(None, 10, finish_reason="pruned", reason=None)
     probe = group_of(
         "probe", 3, rollout(0.5, 2, is_correct=True), rollout(None, 8, finish_reason="pruned", reason=None)
     )
     with_pruned = replace(MIXED, rollouts=(*MIXED.rollouts, pruned))
-    load = replace(STEP.load, num_postponed=4, num_postponed_tokens=50)
+    load = replace(STEP.load, num_postponed=4, num_postponed_tokens=50, num_pruned=3, num_pruned_tokens=20)
     step = replace(STEP, groups=(with_pruned, EQUAL, CUT), probes=(probe,), load=load)
     changed = {
         "tokens/prompt": 14 + 3,
-        "tokens/generated": 42 + 10 + 2 + 8 + 50,
-        "seconds/tokens_per_second": 112 / 8.5,
+        "tokens/generated": 42 + 10 + 2 + 8 + 50 + 20,
+        "seconds/tokens_per_second": 132 / 8.5,
         "tokens/discarded": 25 + 2,
-        "tokens/pruned": 10 + 8,
+        "tokens/pruned": 10 + 8 + 20,
         "tokens/postponed": 50,
-        "rollouts/pruned": 2,
+        "rollouts/pruned": 2 + 3,
         "rollouts/postponed": 4,
         "rollouts/probes": 1,
     }

@@ -137,6 +137,15 @@ def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
     assert_same(several, one)
 
 
+def test_two_processes_close_the_groups_that_one_closes(two: Any) -> None:
+    """With room for all rollouts at once what is generated in vain is the same, too."""
+    options = ("task.rewards={correct = 1.0}", "task.correct=correct", "model.path=builtin:arithmetic-mixed")
+    options += ("task.digits=1", "select.num_kept=4", "steer.close=certain", "steer.first=2", "optim.lr=3e-4")
+    one = alone(options, 3)
+    assert all(line["rollouts/all"] < 48 and line["tokens/pruned"] > 0 for line in one[0])
+    assert_same(two.run(train, options, 3), one)
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "zero2"])
 def test_two_processes_match_one_in_float32(two: Any, strategy: str) -> None:
     """A gradient here has up to 24 rows x 24 tokens; its terms cancel to no less than a hundredth of their sum."""

@@ -26,9 +26,12 @@ def exact_spread(values: list[int]) -> int:
 
 
 def by_the_tie_rule(rewards: list[int], m: int) -> list[int]:
-    """The documented choice, from exact arithmetic: best k, nearest m / 2, then the lower; ranks of a stable sort."""
-    order = sorted(range(len(rewards)), key=lambda i: rewards[i])
-    ends = {k: order[: m - k] + order[len(order) - k :] for k in range(m + 1)}
+    """The documented choice, from exact arithmetic: best k, nearest m / 2, then the lower; of equals the earliest."""
+    up, ends = sorted(range(len(rewards)), key=lambda i: rewards[i]), {}
+    for k in range(m + 1):
+        low = up[: m - k]
+        down = sorted((i for i in range(len(rewards)) if i not in low), key=lambda i: -rewards[i])
+        ends[k] = low + down[:k]
     spread = {k: exact_spread([rewards[i] for i in kept]) for k, kept in ends.items()}
     best = [k for k in spread if spread[k] == max(spread.values())]
     return sorted(ends[min(best, key=lambda k: (abs(2 * k - m), k))])
@@ -101,7 +104,7 @@ def test_a_shaped_group_by_hand_keeps_one_high_and_three_low() -> None:
 def test_balanced_binary_rewards_keep_sixteen_of_each() -> None:
     rewards = torch.tensor([1.0, 0.0] * 64)
     kept = max_variance(rewards, 32)
-    assert kept.tolist() == [*range(1, 32, 2), *range(96, 128, 2)]
+    assert kept.tolist() == [*range(32)]
     assert rewards[kept].sum() == 16
 
 
@@ -113,9 +116,11 @@ def test_binary_rewards_split_evenly_whenever_there_are_enough_of_each(m: int) -
         assert kept_right == min(max(m // 2, m - (32 - num_right)), num_right)
 
 
-def test_an_all_equal_group_keeps_its_first_and_last_rollouts() -> None:
-    assert max_variance([0.3] * 8, 4) == [0, 1, 6, 7]
-    assert max_variance([0.3] * 8, 5) == [0, 1, 2, 6, 7]
+def test_of_equal_rewards_the_first_are_kept_at_both_ends() -> None:
+    assert max_variance([0.3] * 8, 4) == [0, 1, 2, 3]
+    assert max_variance([0.3] * 8, 5) == [0, 1, 2, 3, 4]
+    assert max_variance([0.0, 1.0, 0.0, 1.0, 1.0, 0.0], 2) == [0, 1]
+    assert max_variance([0.5, 0.0, 0.5, 0.5, 1.0, 0.5], 4) == [0, 1, 2, 4]  # a half belongs to each end
 
 
 def test_one_kept_rollout_is_the_first_of_the_lowest() -> None:
@@ -134,7 +139,7 @@ def test_float32_rewards_are_weighed_in_float64() -> None:
 
 
 def test_minus_zero_is_zero() -> None:
-    assert max_variance([-0.0, 0.0, -0.0, 0.0, 1.0], 4) == max_variance([0.0, 0.0, 0.0, 0.0, 1.0], 4) == [0, 1, 3, 4]
+    assert max_variance([-0.0, 0.0, -0.0, 0.0, 1.0], 4) == max_variance([0.0, 0.0, 0.0, 0.0, 1.0], 4) == [0, 1, 2, 4]
 
 
 def test_the_input_is_not_written_to() -> None:

@@ -199,6 +199,17 @@ class BudgetConfig(Section):
     "module:function"; see docs/budgets.md."""
 
 
+class SteerConfig(Section):
+    """What becomes of rollouts while they are generated."""
+
+    close: Annotated[str, Names("podsrl.control:CLOSES")] = "never"
+    """When a group has enough rollouts, so that its others are ended or never begun: "never", "certain" (no other
+    rollout can change what max-variance keeps: the same updates for fewer tokens), "until_mixed" (it has right and
+    wrong answers; biased), or "module:function". Options of a part stand in `[options.NAME]`; see docs/selection.md."""
+    first: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
+    """No group is closed with fewer rollouts. What learns how hard a question is sees these alone."""
+
+
 class CostsConfig(Section):
     """What the parts of a step cost, for `select.rule = "max_signal"` and `budget.rollouts = "worth"`; only ratios
     count. They are constants: `pods plan CONFIG --write FILE` measures them, and no run looks at its own clock. Without
@@ -456,6 +467,7 @@ class RunConfig(Section):
     task: TaskConfig = TaskConfig()
     rollouts: RolloutConfig = RolloutConfig()
     budget: BudgetConfig = BudgetConfig()
+    steer: SteerConfig = SteerConfig()
     costs: CostsConfig | None = None
     select: SelectConfig = SelectConfig()
     loss: LossConfig = LossConfig()

@@ -95,5 +95,8 @@ Rollouts = Callable[[View, Sequence[Ask]], Sequence[Ask]]
 """The asks with their final numbers of rollouts, in any order; it may leave some out, and add some that join groups."""
 Guide = Callable[[View, Sequence[Ask]], Sequence[Ask]]
 """The asks, some with a `prompt` and an `origin` of their own; it may cut one that joins a group into several."""
+Close = Callable[[View, Group], bool]
+"""Whether a group has enough. It holds the rollouts that have ended so far, in the order of their indices; some may be
+missing. What is enough has to stay enough when more come in between, so the answer tells what nobody needs."""
 Keep = Callable[[View], Sequence[str]]
 """Ids of the groups that are trained on; the others are left out and counted, and parts learn from them."""

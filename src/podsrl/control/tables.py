@@ -1,4 +1,4 @@
-"""The slots of `[budget]`: for each a table of the parts that may fill it, and its default."""
+"""The slots of `[budget]` and `[steer]`: for each a table of the parts that may fill it, and its default."""
 
 from __future__ import annotations
 
@@ -36,6 +36,16 @@ GUIDES: Table[Factory] = Table({"none": "podsrl.control.fixed:none", "examples":
 """For `budget.guide`."""
 KEEPS: Table[Factory] = Table({"all": "podsrl.control.fixed:every", "mixed": "podsrl.systems.dapo:mixed_alone"})
 """For `budget.keep`."""
+CLOSES: Table[Factory] = Table(
+    {
+        "never": "podsrl.control.close:never",
+        "certain": "podsrl.control.close:Certain",
+        "until_mixed": "podsrl.control.close:until_mixed",
+    }
+)
+"""For `steer.close`."""
+CLOSE = Slot("steer.close", CLOSES, ("view", "group"))
+"""Asked while rollouts are generated."""
 SLOTS = (
     Slot("budget.enough", ENOUGH, ("view",)),
     Slot("budget.questions", QUESTIONS, ("view", "count")),
@@ -43,7 +53,7 @@ SLOTS = (
     Slot("budget.guide", GUIDES, ("view", "asks")),
     Slot("budget.keep", KEEPS, ("view",)),
 )
-"""In the order in which they are asked."""
+"""Of `[budget]`, in the order in which they are asked."""
 DEFAULTS = {"enough": "one_round", "questions": "stream", "rollouts": "equal", "guide": "none", "keep": "all"}
 """What fills each slot of `[budget]` unless the config says otherwise."""
 

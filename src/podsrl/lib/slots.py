@@ -4,8 +4,8 @@ An option names a part of its slot's table, or one of the user's own as "module:
 makes the part: its keyword-only parameters are the part's options (`[options.NAME]`). A part is a plain function, or an
 object with one method for each slot that it fills; the same name in several slots is one part. A part that learns has
 `learn(groups)`, `state()` and `restore(state)` besides. It may tell its largest sizes by
-`most(num_prompts, num_rollouts)`, refuse a training set by `check_train(num_prompts, num_train)`, and name in
-`needs` the options of all slots that it has to fill.
+`most(num_prompts, num_rollouts)`, refuse a training set by `check_train(num_prompts, num_train)`, take or refuse
+rewards by `check_rewards(num_kept, bounds)`, and name in `needs` the options of all slots that it has to fill.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ State = Mapping[str, Any]
 """What a part remembers: plain JSON values and numpy arrays, by text keys."""
 Factory = Callable[..., Any]
 """What makes a part: its keyword-only parameters are the part's options."""
-_METHODS = {"learn": 1, "state": 0, "restore": 1, "most": 2, "check_train": 2}
+_METHODS = {"learn": 1, "state": 0, "restore": 1, "most": 2, "check_train": 2, "check_rewards": 2}
 """Method of a part, and its number of arguments."""
 
 
@@ -121,6 +121,20 @@ class Slots:
         for name, part in self._with("check_train"):
             with calling(f"check_train of {name!r}", "check_train(num_prompts, num_train)"):
                 part.check_train(num_prompts, num_train)
+
+    def check_rewards(self, num_kept: float, bounds: tuple[float, float] | None) -> None:
+        """Tell every part that wants it what is kept of a group, and between which bounds the rewards lie.
+
+        Args:
+            num_kept: m, or the share.
+            bounds: the lowest and highest reward that there can be; None: not known.
+
+        Raises:
+            UsageError: of the part.
+        """
+        for name, part in self._with("check_rewards"):
+            with calling(f"check_rewards of {name!r}", "check_rewards(num_kept, bounds)"):
+                part.check_rewards(num_kept, bounds)
 
     def _with(self, method: str) -> list[tuple[str, Any]]:
         return [(name, part) for name, part in self._parts.items() if hasattr(part, method)]

@@ -94,7 +94,7 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
         "trained": num_trained,
         "skipped": num_kept - num_trained,
         "discarded": num_ended - num_kept,
-        "pruned": num_pruned,
+        "pruned": num_pruned + load.num_pruned_tokens,
         "postponed": load.num_postponed_tokens,
     }
     return {
@@ -104,7 +104,7 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
         "tokens/reread": load.num_reread,
         **{f"tokens/{fate}": count for fate, count in fates.items()},
         **({"tokens/given": num_given} if num_given else {}),
-        "rollouts/pruned": len(pruned),
+        "rollouts/pruned": len(pruned) + load.num_pruned,
         "rollouts/postponed": load.num_postponed,
     }
 

@@ -10,11 +10,12 @@ scorer.py  adds the values up: `Scorer`
 from __future__ import annotations
 
 from podsrl.score.base import BatchReward, Reward, RowReward
-from podsrl.score.rewards import EXTRACTORS, REWARDS, TAGGED
+from podsrl.score.rewards import BOUNDS, EXTRACTORS, REWARDS, TAGGED
 from podsrl.score.rewards.answers import is_correct
 from podsrl.score.scorer import Scorer, ScoreStats
 
 __all__ = [
+    "BOUNDS",
     "EXTRACTORS",
     "REWARDS",
     "TAGGED",

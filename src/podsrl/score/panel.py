@@ -101,6 +101,10 @@ class Panel:
         """Begin to judge by the row-form functions in workers, while the caller does something else."""
         self._pool.submit(tasks, texts)
 
+    def is_ready(self, task: Task, text: str) -> bool:
+        """Whether the workers have judged what was submitted; functions of TRL's form are not asked."""
+        return self._pool.is_ready(task, text)
+
     def judge(self, name: str, rows: Rows) -> Values:
         """Judge a batch by one of the functions.
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from podsrl.errors import RewardError, UsageError
 from podsrl.score.base import Fault, Rows, Values
+from podsrl.score.forms import BatchForm
 from podsrl.score.panel import Panel
 from podsrl.score.rewards import EXTRACTORS, SLOW
 from podsrl.types import Completion, Rollout, Task
@@ -116,6 +117,15 @@ class Scorer:
         The rollouts of `score` are the same with and without. It must get the same task object.
         """
         self._panel.submit([task], [text])
+
+    def is_ready(self, task: Task, text: str) -> bool:
+        """Whether `score` would not wait for a worker: the completion was prefetched, and is judged."""
+        return self._panel.is_ready(task, text)
+
+    @property
+    def batches(self) -> list[str]:
+        """The functions of TRL's form, which are called with all completions of a call."""
+        return [name for name, form in self._panel.forms.items() if isinstance(form, BatchForm)]
 
     def close(self) -> None:
         """End the worker processes. They also end with the scorer, and with the process that made it."""

@@ -1,6 +1,6 @@
 """The rules that max-variance is compared with. Arguments, results and errors are those of `max_variance`.
 
-Where equal rewards must be told apart, a rule goes by the order of a stable ascending sort, as max-variance does.
+Where equal rewards must be told apart, a rule goes by the order of a stable ascending sort.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def max_signal(
     Example:
         >>> from podsrl.types import group_of_rewards
         >>> max_signal([group_of_rewards("rare", [0, 1, 0, 0, 0, 0, 0, 0]), group_of_rewards("none", [0] * 8)], 8)
-        [[0, 1, 2, 3, 7], [0, 7]]
+        [[0, 1, 2, 3, 4], [0, 1]]
     """
     if num_kept < 2:
         raise UsageError(f"num_kept = {num_kept}; wanted at least 2: a single reward has no advantage")

@@ -20,9 +20,9 @@ def max_variance(rewards: Tensor, num_kept: int, *, generator: Generator | None 
     """Keep, in every group, a subset of `num_kept` rollouts with the largest variance of rewards.
 
     It is always the k highest rewards and the m - k lowest, for some k. Where several k reach the largest variance,
-    the one nearest m / 2 is taken (of two equally near, the lower). Of equal rewards the earliest positions belong to
-    the low end and the latest to the high end. So a group of equal rewards keeps its first ⌈m/2⌉ and its last ⌊m/2⌋
-    rollouts, and m = 1, where every variance is zero, keeps the first of the lowest.
+    the one nearest m / 2 is taken (of two equally near, the lower). Of equal rewards the earliest positions are kept,
+    at both ends. So a group of equal rewards keeps its first m rollouts, and m = 1, where every variance is zero, keeps
+    the first of the lowest.
 
     Args:
         rewards: `[..., n]` torch tensor (any device), numpy array or nested list of finite numbers within ±1e300;
@@ -55,8 +55,22 @@ def _keep_both_ends(rewards: Tensor, num_kept: int) -> Tensor:
     ordered = ordered_rewards(rewards)
     k = _num_high(ordered, num_kept)
     is_low = is_among_first(rewards, ordered, num_kept - k)
-    is_high = ~is_among_first(rewards, ordered, rewards.shape[-1] - k)
-    return indices_of(is_low | is_high, num_kept)
+    return indices_of(is_low | _is_high(rewards, ordered, k, is_low), num_kept)
+
+
+def _is_high(rewards: Tensor, ordered: Tensor, k: Tensor, is_low: Tensor) -> Tensor:
+    """Mark the k `[P, 1]` highest of each group, 0 <= k < n: of equal ones the earliest that are not among the lowest.
+
+    What `is_low` marks may be marked too.
+    """
+    n = rewards.shape[-1]
+    edge = torch.where(k > 0, ordered.gather(-1, (n - k).clamp(max=n - 1)), torch.inf)
+    is_high = rewards >= edge
+    if bool((edge == ordered.gather(-1, n - k - 1)).any()):  # the end cuts through equal rewards
+        room = (k - n + torch.searchsorted(ordered, edge, right=True)).int()
+        is_edge = (rewards == edge) & ~is_low
+        is_high &= ~(is_edge & (is_edge.cumsum(-1, dtype=torch.int32) > room))
+    return is_high
 
 
 def _num_high(ordered: Tensor, num_kept: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podsrl.generate.schedule.job import Job, Order
-from podsrl.generate.schedule.orders import ORDERS, fifo, grouped, ljf, sjf
+from podsrl.generate.schedule.orders import ORDERS, breadth, fifo, grouped, ljf, sjf
 from podsrl.generate.schedule.partition import partition
 
 
@@ -37,6 +37,18 @@ def test_what_remains_is_at_least_one_token_and_at_most_the_limit(
 
 def test_fifo_goes_by_arrival() -> None:
     assert indices(fifo, jobs_of([3, 9, 5])[::-1]) == [0, 1, 2]
+
+
+def test_breadth_lets_all_groups_grow_alike() -> None:
+    jobs = [Job(name, i, 4, 64, order=3 * place + i) for place, name in enumerate("ab") for i in range(3)]
+    assert [(job.request_id, job.index) for job in breadth(jobs[::-1], 2)] == [
+        ("a", 0),
+        ("b", 0),
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("b", 2),
+    ]
 
 
 def test_sjf_and_ljf_go_by_what_remains_not_by_the_total() -> None:

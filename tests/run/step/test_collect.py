@@ -55,7 +55,7 @@ def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None
     wanted = [asked(name, task, 8) for name, task in zip("ab", trainer.tasks.train, strict=False)]
     for each in wanted:
         trainer.collector.prompt_ids(each.group.task)  # by the tokenizer that can do it
-    trainer.collector.tokenizer = tokenizer
+    trainer.collector.judge.tokenizer = tokenizer
     groups = trainer.collector.answer(wanted, trainer.sampling)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     assert sorted(begun) == sorted(rollout.text for rollout in rollouts)

@@ -32,7 +32,7 @@ def collected(*lengths: int) -> Collected:
         seen=(),
         trained=frozenset(),
         data_position=0,
-        unfinished=(Open(group=group("q"), ways=(Way(count=len(lengths)),), begun=begun),),
+        unfinished=(Open(group=group("q"), ways=(Way(count=len(lengths)),), begun=begun, pruned=(4, 5, 2)),),
         stats=stats,
         peak_kv_bytes=400,
         overlapped_seconds=0.0,
@@ -50,6 +50,8 @@ ALONE = Load(
     stopped_reasons=("time", "late"),
     num_postponed=2,
     num_postponed_tokens=5,
+    num_pruned=3,
+    num_pruned_tokens=11,
 )
 
 
@@ -69,6 +71,8 @@ def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_
         stopped_reasons=("time", "late", "memory"),
         num_postponed=2,
         num_postponed_tokens=5,
+        num_pruned=3,
+        num_pruned_tokens=11,
     )
 
 

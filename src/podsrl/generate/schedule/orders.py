@@ -1,6 +1,7 @@
 """Refill orders: which pending job takes the next free slot.
 
     fifo      in order of arrival
+    breadth   lowest index first, all groups side by side: least waste where groups may be closed (`steer.close`)
     sjf       shortest expected remainder first: the least mean completion time, a long tail at the end
     ljf       longest expected remainder first: the classical rule for a short makespan (LPT)
     grouped   in the order of a plan made over all pending jobs at once (`partition.py`)
@@ -19,6 +20,11 @@ from podsrl.generate.schedule.partition import partition
 def fifo(jobs: Sequence[Job], num_slots: int) -> list[Job]:
     """First come, first served; a job that was preempted keeps its place."""
     return sorted(jobs, key=lambda job: job.order)
+
+
+def breadth(jobs: Sequence[Job], num_slots: int) -> list[Job]:
+    """Lowest index first, so that all groups grow alike."""
+    return sorted(jobs, key=lambda job: (job.index, job.order))
 
 
 def sjf(jobs: Sequence[Job], num_slots: int) -> list[Job]:
@@ -47,4 +53,4 @@ def grouped(jobs: Sequence[Job], num_slots: int) -> list[Job]:
     return sorted(jobs, key=lambda job: (starts[job], -job.remaining, job.order))
 
 
-ORDERS: dict[str, Order] = {"fifo": fifo, "sjf": sjf, "ljf": ljf, "grouped": grouped}
+ORDERS: dict[str, Order] = {"fifo": fifo, "breadth": breadth, "sjf": sjf, "ljf": ljf, "grouped": grouped}

@@ -118,8 +118,8 @@ def make_scheduler(
 
 
 def default_predictor(scheduler: str) -> Predictor | None:
-    """What a named scheduler predicts lengths with; None for arrival order, which needs no prediction."""
+    """What a named scheduler predicts lengths with; None for the orders that need no prediction."""
     name, _, order = scheduler.partition("+")
-    if name != "probed" and order in ("", "fifo"):
+    if name != "probed" and order in ("", "fifo", "breadth"):
         return None
     return LengthRegression(probe_at=PROBE_AT if name == "probed" else None)

@@ -82,6 +82,12 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
         ),
         ("rollouts.kv_cache_bytes", rollouts.generator.startswith("vllm+"), "servers bound their memory themselves"),
         *((f"costs.{name}", not reads_costs(config) and not has_own, _NO_PRICE) for name in CostsConfig.model_fields),
+        ("steer.first", config.steer.close == "never", "steer.close = 'never': no group is closed"),
+        (
+            "steer.close",
+            config.steer.first >= rollouts.num_rollouts,
+            "no group is closed with fewer than steer.first rollouts, and none has more",
+        ),
         ("select.rule", keeps_all, "select.num_kept = rollouts.num_rollouts, so every rule keeps all"),
         ("select.num_kept", keeps_whole and has_budget, "select.rule = 'keep_all' keeps every group whole"),
         *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high")),

@@ -33,6 +33,7 @@ from podsrl.run.before.advice import (
     tag_advice,
 )
 from podsrl.run.before.checks import check_beside, check_dtype, check_elsewhere, check_ray, check_trackers
+from podsrl.run.before.closing import check_closing, check_rewards, reward_bounds
 from podsrl.run.before.costs import costs_advice, costs_notes, costs_of, rule_options
 from podsrl.run.before.data import load_task_set
 from podsrl.run.before.model_shape import read_shape
@@ -205,6 +206,7 @@ def _resolve_names(config: RunConfig) -> Found:
     kept = size if keeps_all else kept_of(select.kept_of_chunk, size)
     try_rule(rule, size, kept)
     shape_advantages(*try_advantage(advantage, kept), slots[SHAPE.option])
+    check_closing(config, advantage)
     is_own = ":" in generator.options_name  # only what it makes tells its abilities
     check_beside(config, is_beside=is_own or generator.is_beside or config.scale.generators > 0)
     generator.check_run(config)
@@ -241,6 +243,9 @@ def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained:
     with ExitStack() as on_error:
         on_error.enter_context(scorer)
         warnings = tuple(scorer.probe((tasks.train if is_trained else tasks.eval)[0]))
+        if is_trained:
+            check_rewards(config, scorer)
+            found.slots.check_rewards(config.select.num_kept, reward_bounds(rewards))
         on_error.pop_all()
     return replace(
         found, tasks=tasks, rewards=rewards, correct=correct, format=format, scorer=scorer, warnings=warnings

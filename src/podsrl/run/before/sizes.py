@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from podsrl.config.load import with_values
 from podsrl.config.schema import BudgetConfig, RunConfig
-from podsrl.control import SLOTS, budget_names
+from podsrl.control import CLOSE, SLOTS, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import resolve_generator
 from podsrl.lib.slots import Slots, make_slots
@@ -36,15 +36,15 @@ class Work:
 
 
 def make_parts(config: RunConfig) -> Slots:
-    """Make the parts that `[budget]` and `loss.shape` name.
+    """Make the parts that `[budget]`, `steer.close` and `loss.shape` name.
 
     Raises:
         UsageError: as of `make_slots`.
     """
     generator = resolve_generator(config.rollouts.generator, config.options)
     options = {name: table for name, table in config.options.items() if name != generator.options_name}
-    names = {**budget_names(config.budget.model_dump()), SHAPE.option: config.loss.shape}
-    return make_slots((*SLOTS, SHAPE), names, options)
+    others = {CLOSE.option: [config.steer.close], SHAPE.option: config.loss.shape}
+    return make_slots((*SLOTS, CLOSE, SHAPE), {**budget_names(config.budget.model_dump()), **others}, options)
 
 
 def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:

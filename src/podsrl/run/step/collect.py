@@ -17,12 +17,15 @@ from typing import Any
 
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError, short
-from podsrl.generate import Generator, Kind, Sampling, add_stats, answers_of
+from podsrl.generate import Generator, Kind, Sampling, add_stats
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.stages import EXCHANGE
 from podsrl.policy import prompt_ids
 from podsrl.run.step.agreement import check_same_asks
+from podsrl.run.step.closing import Closing
 from podsrl.run.step.collected import Collected
+from podsrl.run.step.coming import Coming
+from podsrl.run.step.judge import Judge
 from podsrl.run.step.opens import TOO_LONG, requests_of, with_completions
 from podsrl.run.step.round import Round, take_stats
 from podsrl.scale.exchange import exchange
@@ -51,6 +54,7 @@ class Collector:
         max_prompt_tokens: a longer prompt is an error. What a task set holds was looked through before; of a set that
             makes its tasks on demand, a sample.
         max_guided_tokens: a guide's prompt that is longer is dropped, and the task's own is asked.
+        closing: what becomes of groups while they are generated.
         kind, num_words: as in `answers_of`.
     """
 
@@ -66,18 +70,19 @@ class Collector:
         sampling: Sampling,
         max_prompt_tokens: int,
         max_guided_tokens: int,
+        closing: Closing,
         kind: Kind,
         num_words: int,
     ) -> None:
-        self.engine, self.scorer, self.tokenizer, self._processes = engine, scorer, tokenizer, processes
+        self.engine, self.tokenizer, self._processes = engine, tokenizer, processes
+        self.judge = Judge(scorer, tokenizer)
         self.budget, self.sampling = budget, sampling
         self.round: Round | None = None
         """The first of a step that has begun and is not finished."""
         self._train = train
         self._max_prompt_tokens, self._max_guided_tokens = max_prompt_tokens, max_guided_tokens
-        self._kind, self._num_words = kind, num_words
+        self._closing, self._kind, self._num_words = closing, kind, num_words
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
-        self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
 
     def begin(self, view: View, *, stage: Stage = nullcontext) -> None:
         """Ask round 0 of a step, and give its requests to the generator: one with the ability "beside" starts now.
@@ -109,19 +114,19 @@ class Collector:
         rounds, self.round = [self.round], None
         view, opens = rounds[0].view, dict[str, Open]()
         while rounds[-1].opens:
-            judged = self._judged(rounds[-1].opens, stage)
+            judged = self._judged(rounds[-1], stage)
             opens |= {each.group.id: each for each in judged}
             view = view.after([each.group for each in judged])
             with stage("generate"):
                 rounds.append(self._begun(view, opens))
                 self._read(rounds[-1], is_judged=True)
-        self.scorer.new_step()
+        self.judge.new_step()
         trained = self.budget.trained(view)
         self.budget.check_sizes({name: each.size for name, each in opens.items() if name in trained})
         return Collected(
             seen=view.groups,
             trained=trained,
-            unfinished=tuple(each for each in opens.values() if each.begun),
+            unfinished=tuple(each for each in opens.values() if each.begun or each.pruned),
             data_position=view.stream.position,
             stats=add_stats(each.stats for each in rounds),
             peak_kv_bytes=max(each.peak_kv_bytes for each in rounds),
@@ -160,7 +165,8 @@ class Collector:
         missing = {name: len(each.to_come) for name, each in asked.items()}
         found: dict[str, list[Completion]] = {name: [] for name in asked}
         total = sum(missing.values())
-        for done, completion in enumerate(self._prefetched(opens, self._generated(opens, sampling)), start=1):
+        coming = self._coming(opens, sampling)
+        for done, completion in enumerate(self.judge.prefetched(opens, coming), start=1):
             name = completion.request_id
             found[name].append(completion)
             if on_answer is not None:
@@ -195,14 +201,17 @@ class Collector:
         """A round that is being generated, after those that gave `opens` (group id -> group)."""
         asked = self._asked(view, opens)
         take_stats(self.engine)
-        rest = self._generated(self._processes.share(asked), self.sampling) if asked else iter(())
+        rest = self._coming(self._processes.share(asked), self.sampling) if asked else None
         return Round(view=view, opens=asked, rest=rest, since=time.perf_counter())
 
     def _read(self, step: Round, *, is_judged: bool) -> None:
         if step.rest is not None:
             step.overlapped_seconds = time.perf_counter() - step.since
-            found = self._prefetched(step.opens, step.rest) if is_judged else step.rest
-            step.opens, step.rest = with_completions(step.opens, found), None
+            if is_judged:
+                step.opens = self._closing.read(step.view, step.opens, step.rest, self.judge)
+            else:
+                step.opens = with_completions(step.opens, step.rest)
+            step.rest = None
             step.stats, step.peak_kv_bytes = take_stats(self.engine)
 
     def _asked(self, view: View, opens: Mapping[str, Open]) -> list[Open]:
@@ -233,28 +242,18 @@ class Collector:
         group = new_group(request_id(view.step, place, task.id), task)
         return replace(group, index=ask.index, step=view.step, is_trained=ask.is_trained)
 
-    def _generated(self, opens: Sequence[Open], sampling: Sampling) -> Iterator[Completion]:
-        """What open groups lack, as it comes; a generator with the ability "beside" starts when this is called."""
+    def _coming(self, opens: Sequence[Open], sampling: Sampling) -> Coming:
+        """What open groups lack; a generator with the ability "beside" starts when this is called."""
         requests = [
             request for each in opens for request in requests_of(each, self.prompt_ids(each.group.task), sampling)
         ]
-        name_of = {request.id: request.random_stream for request in requests}
-        found = answers_of(self.engine, requests, kind=self._kind, num_words=self._num_words)
-        return (replace(completion, request_id=name_of[completion.request_id]) for completion in found)
+        return Coming(self.engine, requests, kind=self._kind, num_words=self._num_words)
 
-    def _prefetched(self, opens: Sequence[Open], completions: Iterable[Completion]) -> Iterator[Completion]:
-        """The same, and slow rewards begin as they come."""
-        task_of = {each.group.id: each.group.task for each in opens}
-        for completion in completions:
-            if self.scorer.has_workers and completion.finish_reason not in ("pruned", "postponed"):
-                self.scorer.prefetch(task_of[completion.request_id], self._text(completion))
-            yield completion
-
-    def _judged(self, opens: Sequence[Open], stage: Stage) -> list[Open]:
-        """The open groups of this process and of the others; what has ended is judged."""
+    def _judged(self, step: Round, stage: Stage) -> list[Open]:
+        """The open groups of this process and of the others; what has ended is judged, and closed groups are cut."""
         with stage("score"):
-            found = self._score(self._processes.share(opens), is_last=False)
-        return self._grown(opens, found, stage)
+            found = self._score(self._processes.share(step.opens), is_last=False)
+        return [self._closing.closed(step.view, each) for each in self._grown(step.opens, found, stage)]
 
     def _grown(self, opens: Sequence[Open], found: list[Open], stage: Stage) -> list[Open]:
         """The open groups with the rollouts that were judged here (`_score`) and in other processes."""
@@ -271,9 +270,7 @@ class Collector:
         if not opens:
             return []
         ended = [[done for done in each.begun if not done.is_postponed] for each in opens]
-        texts = self._all_texts(ended)
-        texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in ended]
-        judged = self.scorer.score([each.group.task for each in opens], ended, texts_PG, is_last=is_last)
+        judged = self.judge.score([each.group.task for each in opens], ended, is_last=is_last)
         return [self._with_judged(each, rollouts) for each, rollouts in zip(opens, judged, strict=True)]
 
     def _with_judged(self, each: Open, rollouts: Iterable[Rollout]) -> Open:
@@ -283,20 +280,6 @@ class Collector:
         prompt_ids = self.prompt_ids(each.group.task)
         begun = tuple(done for done in each.begun if done.is_postponed)
         return replace(each, group=replace(each.group, prompt_ids=prompt_ids, rollouts=own), begun=begun)
-
-    def _text(self, completion: Completion) -> str:
-        ids = completion.token_ids
-        if ids not in self._texts:
-            self._texts[ids] = self.tokenizer.decode(ids, skip_special_tokens=True)
-        return self._texts[ids]
-
-    def _all_texts(self, completions: Sequence[Sequence[Completion]]) -> dict[tuple[int, ...], str]:
-        """Each distinct completion decoded once, and then forgotten."""
-        distinct = {completion.token_ids: None for of_group in completions for completion in of_group}
-        known = {ids: self._texts.pop(ids) for ids in distinct if ids in self._texts}
-        if new := [ids for ids in distinct if ids not in known]:
-            known |= zip(new, self.tokenizer.batch_decode(new, skip_special_tokens=True), strict=True)
-        return known
 
 
 def new_group(name: str, task: Task) -> Group:

@@ -22,7 +22,7 @@ class Collected:
     trained: Set[str]
     """Ids of those that the budget keeps, to train on."""
     unfinished: tuple[Open, ...]
-    """Groups with rollouts that were postponed and are in no group."""
+    """Groups with rollouts that were begun and are in no group: postponed ones, or the group was closed before them."""
     data_position: int
     """Where the data stream stands after them."""
     stats: EngineStats
@@ -68,6 +68,9 @@ class Load:
     num_postponed: int
     """Completions that came back unfinished and are in no group."""
     num_postponed_tokens: int
+    num_pruned: int
+    """Rollouts that were begun and are in no group, because it was closed before them."""
+    num_pruned_tokens: int
 
 
 def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | None, processes: Processes) -> Load:
@@ -78,6 +81,7 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
         update_bytes: most memory of this process's update; None on a CPU.
     """
     stats, postponed = collected.stats, [done for each in collected.unfinished for done in each.begun]
+    pruned = [count for each in collected.unfinished for count in each.pruned]
     own: list[Any] = [
         *(stats.steps, stats.forwarded, stats.recomputed_tokens),
         *(collected.peak_kv_bytes, update_bytes),
@@ -97,4 +101,6 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
         stopped_reasons=tuple(dict.fromkeys(chain.from_iterable(reasons))),
         num_postponed=len(postponed),
         num_postponed_tokens=sum(done.num_drawn for done in postponed),
+        num_pruned=len(pruned),
+        num_pruned_tokens=sum(pruned),
     )

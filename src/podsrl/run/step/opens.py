@@ -38,3 +38,17 @@ def with_completions(opens: Sequence[Open], completions: Iterable[Completion]) -
     for done in completions:
         found[done.request_id][done.index] = done
     return [replace(each, begun=tuple(done for _, done in sorted(found[each.group.id].items()))) for each in opens]
+
+
+def shortened(each: Open, size: int) -> Open:
+    """The open group with its first rollouts alone; of the others that were begun it has the numbers of tokens."""
+    known = (*(rollout.completion for rollout in each.group.rollouts), *each.begun)
+    pruned = (done.num_drawn for done in known if done.index >= size and done.num_drawn)
+    alike = groupby(each.way_of[:size], key=lambda way: way)
+    rollouts = tuple(rollout for rollout in each.group.rollouts if rollout.completion.index < size)
+    return Open(
+        group=replace(each.group, rollouts=rollouts),
+        ways=tuple(replace(way, count=len(list(members))) for way, members in alike),
+        begun=tuple(done for done in each.begun if done.index < size),
+        pruned=(*each.pruned, *pruned),
+    )

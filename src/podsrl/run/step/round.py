@@ -6,7 +6,7 @@ generates and with however many processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
@@ -15,9 +15,10 @@ from podsrl.control import View
 from podsrl.generate import EngineStats, Generator, add_stats
 from podsrl.records import decode, decode_open, encode_open
 from podsrl.run.saving.part_states import Arrays
+from podsrl.run.step.coming import Coming
 from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes
-from podsrl.types import Completion, Group, Open, Task, Way
+from podsrl.types import Group, Open, Task, Way
 
 _PART = "steps/"
 OPENS, NUMBERS = f"{_PART}opens", f"{_PART}numbers"
@@ -37,7 +38,7 @@ class Round:
     """That the budget saw."""
     opens: Sequence[Open]
     """What it asks, of all processes; those of this process have what was read."""
-    rest: Iterator[Completion] | None = None
+    rest: Coming | None = None
     """Gives the completions; None where all are read."""
     since: float = 0.0
     """When it began, by `time.perf_counter`."""

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from podsrl.config.schema import CostsConfig, RunConfig
-from podsrl.control import View
+from podsrl.control import CLOSE, View
 from podsrl.generate import Generator, Sampling
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.seeds import derive
 from podsrl.policy import AdaptedPolicy, Policy
 from podsrl.run.before.prepare import Prepared
+from podsrl.run.step.closing import Closing, EarlyClose, Whole
 from podsrl.run.step.collect import Collector
 from podsrl.run.step.learn import Learner
 from podsrl.scale.processes import Processes
@@ -98,8 +99,16 @@ def new_collector(
         max_prompt_tokens=config.rollouts.max_prompt_tokens,
         max_guided_tokens=longest_asked(config, model, parts),
         num_words=len(model.get_input_embeddings().weight),
+        closing=_closing(config, parts),
         kind=parts.generator,
     )
+
+
+def _closing(config: RunConfig, parts: Prepared) -> Closing:
+    if config.steer.close == "never":
+        return Whole()
+    [part] = parts.slots[CLOSE.option]
+    return EarlyClose(part, part.option, config.steer.first)
 
 
 def new_learner(config: RunConfig, policy: Policy, parts: Prepared, processes: Processes) -> Learner:

@@ -26,6 +26,9 @@ REWARDS: Table[Reward] = Table(
 )
 """Name of a reward, as in `task.rewards` -> the function."""
 
+BOUNDS = (0.0, 1.0)
+"""The lowest and the highest value of every function of `REWARDS`."""
+
 EXTRACTORS: Table[Callable[[str], str | None]] = Table(
     {
         "correct": "podsrl.score.rewards.stated:stated_answer",

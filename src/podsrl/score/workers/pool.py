@@ -91,6 +91,11 @@ class WorkerPool:
         if new:
             self._dispatcher.add(new)
 
+    def is_ready(self, task: Task, text: str) -> bool:
+        """Whether every function has judged what was submitted."""
+        jobs = [self._jobs.get((name, id(task), text)) for name in self._names]
+        return all(job is not None and job[1].outcome is not None for job in jobs)
+
     def judge(self, name: str, rows: Rows) -> Values:
         """Judge by one of the functions. RewardError: the workers cannot start, or a column cannot be sent to them."""
         self.submit(rows.tasks, rows.texts)

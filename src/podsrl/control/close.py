@@ -1,0 +1,117 @@
+"""When a group has enough rollouts: the parts of `steer.close`.
+
+A group's rollouts are shown in the order of their indices; it ends with the first index up to which they are enough.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from podsrl.control.base import Close, View
+from podsrl.errors import UsageError
+from podsrl.types import Group
+
+
+def never() -> Close:
+    """Every group gets all rollouts that were asked."""
+
+    def close(view: View, group: Group) -> bool:
+        return False
+
+    return close
+
+
+class Certain:
+    """A group ends where the choice of max-variance is certain: no reward of its other rollouts can change it.
+
+    That is so as soon as ⌊m/2⌋ of its rewards are the highest that there can be and ⌈m/2⌉ the lowest, and not before:
+    docs/selection.md proves both. So selections, samples and updates are those without it, and only the rollouts that
+    max-variance would drop anyway are fewer.
+
+    Where a reward lies outside of its bounds, the bounds are wrong and nothing was certain: a warning names the
+    rollout, and from the next step on no group is closed.
+
+    Args:
+        lowest, highest: of a rollout's reward, the weighted sum; None: what the functions of `task.rewards` declare,
+            which those of podsrl do. Both, or none of them.
+
+    Raises:
+        UsageError: one of the two alone, or `lowest` not below `highest`.
+    """
+
+    def __init__(self, *, lowest: float | None = None, highest: float | None = None) -> None:
+        ends = math.nan if lowest is None else lowest, math.nan if highest is None else highest
+        if (lowest is None) != (highest is None) or ends[0] >= ends[1]:
+            raise UsageError(
+                f"[options.certain]: lowest = {lowest}, highest = {highest}; wanted lowest < highest, or none"
+            )
+        self._bounds = None if lowest is None else ends
+        self._num_kept = 0
+        self._is_off = False
+
+    def check_rewards(self, num_kept: int, bounds: tuple[float, float] | None) -> None:
+        """Take m and the declared bounds. UsageError: they are needed and not known."""
+        self._num_kept, self._bounds = num_kept, self._bounds or bounds
+        if self._bounds is None:
+            raise UsageError(
+                "steer.close = 'certain' wants to know which rewards there can be, and a function of your own in "
+                "task.rewards declares no bounds: set options.certain.lowest and options.certain.highest to those of "
+                "the weighted sum"
+            )
+
+    def close(self, view: View, group: Group) -> bool:
+        """Whether the choice is certain."""
+        if self._is_off or self._bounds is None:
+            return False
+        rewards, half = [rollout.reward for rollout in group.rollouts if rollout.is_valid], self._num_kept // 2
+        lowest, highest = self._bounds
+        return rewards.count(highest) >= half and rewards.count(lowest) >= self._num_kept - half
+
+    def learn(self, groups: Sequence[Group]) -> None:
+        """Look for a reward that cannot be."""
+        assert self._bounds is not None, "checked"
+        lowest, highest = self._bounds
+        for group in () if self._is_off else groups:
+            for rollout in group.rollouts:
+                if rollout.is_valid and not lowest <= rollout.reward <= highest:
+                    warnings.warn(
+                        f"rollout {rollout.completion.index} of group {group.id!r} has the reward {rollout.reward:g}, "
+                        f"and steer.close = 'certain' took {lowest:g} .. {highest:g} for certain: from now on no group "
+                        "is closed; correct options.certain.lowest and options.certain.highest",
+                        stacklevel=2,
+                    )
+                    self._is_off = True
+                    return
+
+    def state(self) -> dict[str, Any]:
+        """Whether a reward has broken the bounds."""
+        return {"is_off": self._is_off}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`."""
+        self._is_off = bool(state["is_off"])
+
+
+def until_mixed(*, right: Annotated[int, Field(ge=0)] = 1, wrong: Annotated[int, Field(ge=0)] = 1) -> Close:
+    """A group ends where it has right and wrong rollouts: as many as are wanted of each, and `steer.first` in all.
+
+    Questions of middling difficulty then cost few rollouts, and hard ones all of them. It loses what the others would
+    have brought, and it is biased: a group that ends with its first right rollout has a larger share of them than its
+    question deserves (where 1 % are right, the mean share of groups of at most 64 is 2 %). `accuracy/all` pools all
+    rollouts: it is without that bias, and weighs hard questions more. What learns how hard a question is sees the first
+    `steer.first` rollouts alone (`Group.outcomes`), without bias.
+
+    Args:
+        right, wrong: least numbers of valid rollouts that are right, and that are wrong.
+    """
+
+    def close(view: View, group: Group) -> bool:
+        outcomes = [rollout.is_correct for rollout in group.rollouts if rollout.is_valid]
+        return outcomes.count(True) >= right and outcomes.count(False) >= wrong
+
+    return close

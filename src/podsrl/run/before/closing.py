@@ -1,0 +1,86 @@
+"""Whether groups may be closed while they are generated (`steer.close`), given what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from podsrl.config.schema import BudgetConfig, RunConfig
+from podsrl.errors import UsageError, short
+from podsrl.score import BOUNDS, REWARDS, Scorer
+from podsrl.update.advantage import Advantage, reads_groups
+
+
+def check_closing(config: RunConfig, advantage: Advantage) -> None:
+    """Check all that is known without the questions.
+
+    Raises:
+        UsageError: something goes by the rollouts that a closed group does not have.
+    """
+    close, select = config.steer.close, config.select
+    if close == "never":
+        return
+    if config.budget.rollouts != "equal":
+        raise UsageError(
+            f"steer.close = {close!r} with budget.rollouts = {config.budget.rollouts!r}: each of them decides how many "
+            "rollouts a question gets; leave one of them out"
+        )
+    if select.num_chunks > 1:
+        raise UsageError(
+            f"steer.close = {close!r} with select.num_chunks = {select.num_chunks}: a closed group cannot be cut into "
+            "equal chunks; set select.num_chunks = 1, or steer.close = 'never'"
+        )
+    if close == "certain":
+        _check_certain(config, advantage)
+
+
+def _check_certain(config: RunConfig, advantage: Advantage) -> None:
+    select, num_rollouts, budget = config.select, config.rollouts.num_rollouts, BudgetConfig().model_dump()
+    others = {f"budget.{slot}": (name, budget[slot]) for slot, name in config.budget.model_dump().items()}
+    wanted = {"select.rule": (select.rule, "max_variance"), **others, "loss.shape": (config.loss.shape, ())}
+    for option, (got, needed) in wanted.items():
+        if got != needed:
+            raise UsageError(
+                f"steer.close = 'certain' with {option} = {short(got)}, which may read rollouts that max-variance "
+                f"drops: set {option} = {short(needed)}, or steer.close = 'never'"
+            )
+    if config.loss.advantage is not None and ":" in config.loss.advantage and reads_groups(advantage):
+        raise UsageError(
+            f"steer.close = 'certain' with loss.advantage = {config.loss.advantage!r}, which reads whole groups: write "
+            "it as f(rewards), or set steer.close = 'never'"
+        )
+    if isinstance(select.num_kept, float) or select.num_kept >= num_rollouts:
+        raise UsageError(
+            f"steer.close = 'certain' with select.num_kept = {select.num_kept} of rollouts.num_rollouts = "
+            f"{num_rollouts}: wanted a whole number below it; a share is known only when the group is whole, and where "
+            "all are kept there is nothing to leave out"
+        )
+
+
+def check_rewards(config: RunConfig, scorer: Scorer) -> None:
+    """Check that rollouts can be judged one by one, as they come.
+
+    Raises:
+        UsageError: a function of TRL's form gets all of them in one call.
+    """
+    if config.steer.close != "never" and scorer.batches:
+        raise UsageError(
+            f"steer.close = {config.steer.close!r} judges each rollout when it has ended, and the reward "
+            f"{scorer.batches[0]!r} takes a batch of completions: write it as f(task, completion), or set "
+            "steer.close = 'never'"
+        )
+
+
+def reward_bounds(rewards: Mapping[str, float]) -> tuple[float, float] | None:
+    """The lowest and the highest weighted sum, to the last bit; None where a function of the user's own is in it.
+
+    Example:
+        >>> reward_bounds({"correct": 1.0, "format": 0.5}), reward_bounds({"my_rewards:length": 1.0})
+        ((0.0, 1.5), None)
+    """
+    if any(weight and name not in REWARDS for name, weight in rewards.items()):
+        return None
+    lowest = highest = 0.0
+    for weight in rewards.values():  # added in the scorer's order
+        ends = [weight * bound for bound in BOUNDS]
+        lowest, highest = lowest + min(ends), highest + max(ends)
+    return lowest, highest

@@ -1,0 +1,124 @@
+"""Close groups that have enough (`steer.close`), while their other rollouts are still being generated.
+
+A group ends with the first index up to which its rollouts are enough: a function of its tokens and rewards. It is shown
+with what has ended so far, in the order of the indices. What is enough stays enough when more rollouts come in between,
+so what lies behind them is never needed. Neither slots, schedule nor clock changes a group: they decide how much of
+what is not needed was generated before that was known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from podsrl.control import Close, View
+from podsrl.errors import UsageError
+from podsrl.run.step.coming import Coming
+from podsrl.run.step.judge import Judge
+from podsrl.run.step.opens import shortened, with_completions
+from podsrl.types import Completion, Group, Open, Rollout
+
+
+class Closing(Protocol):
+    """What becomes of groups while and after they are generated."""
+
+    def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
+        """The open groups of a round with what came, to be judged; those of other processes as they are."""
+        ...
+
+    def closed(self, view: View, each: Open) -> Open:
+        """A group whose rollouts of this round are all judged, without those that it does not need."""
+        ...
+
+
+class Whole:
+    """Every group gets all rollouts that were asked."""
+
+    def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
+        """As `Closing.read`."""
+        return with_completions(opens, judge.prefetched(opens, coming))
+
+    def closed(self, view: View, each: Open) -> Open:
+        """As `Closing.closed`."""
+        return each
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A group that is being generated."""
+
+    each: Open
+    size: int
+    """Rollouts that it needs, as far as is known."""
+    came: list[Completion] = field(default_factory=list)
+    """Not judged yet."""
+    judged: list[Rollout] = field(default_factory=list)
+    """In the order of their indices."""
+
+
+class EarlyClose:
+    """A group ends where it has enough.
+
+    Args:
+        close: the part of `steer.close`.
+        option: for messages: "steer.close = 'certain'".
+        first: no group ends with fewer rollouts.
+    """
+
+    def __init__(self, close: Close, option: str, first: int) -> None:
+        self._close, self._option, self._first = close, option, first
+        self._ended: set[str] = set()  # ids of groups that were cut while they were generated
+
+    def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
+        """As `Closing.read`."""
+        growing = {each.group.id: _Growing(each, each.size) for each in opens}
+        found = []
+        for completion in judge.prefetched(opens, coming):
+            found.append(completion)
+            group = growing[completion.request_id]
+            group.came.append(completion)
+            if self._judge_more(group, judge) and self._shrinks(view, group):
+                coming.end(completion.request_id, group.size)
+        self._ended = {name for name, group in growing.items() if group.size < group.each.size}
+        opens = with_completions(opens, found)
+        return [shortened(each, growing[each.group.id].size) for each in opens]
+
+    def closed(self, view: View, each: Open) -> Open:
+        """As `Closing.closed`."""
+        rollouts = each.group.rollouts
+        complete = next((i for i, one in enumerate(rollouts) if one.completion.index != i), len(rollouts))
+        sizes = range(self._first, complete + 1)
+        size = next((size for size in sizes if self._is_enough(view, each.group, rollouts[:size])), None)
+        if size is None and complete == each.size and each.group.id in self._ended:
+            raise UsageError(
+                f"{self._option} had enough of group {each.group.id!r}, and not with all of its first {each.size} "
+                "rollouts: what is enough has to stay enough when more rollouts come"
+            )
+        kept = shortened(each, each.size if size is None else size)
+        return replace(kept, group=replace(kept.group, num_first=self._first))
+
+    def _judge_more(self, group: _Growing, judge: Judge) -> bool:
+        """Judge what can be judged now; whether there was any."""
+        waiting = [completion for completion in group.came if completion.index < group.size]
+        new = judge.early(group.each.group.task, waiting)
+        done = {rollout.completion.index for rollout in new}
+        group.came = [completion for completion in waiting if completion.index not in done]
+        for rollout in new:
+            insort(group.judged, rollout, key=lambda one: one.completion.index)
+        return bool(new)
+
+    def _shrinks(self, view: View, group: _Growing) -> bool:
+        """Whether it needs fewer rollouts than was known."""
+        of, judged = group.each.group, group.judged
+        if len(judged) < self._first or not self._is_enough(view, of, judged):
+            return False
+        counts = range(self._first, len(judged))
+        count = self._first + bisect_left(counts, True, key=lambda count: self._is_enough(view, of, judged[:count]))
+        size, before = judged[count - 1].completion.index + 1, group.size
+        group.judged, group.size = judged[:count], size
+        return size < before
+
+    def _is_enough(self, view: View, group: Group, rollouts: Sequence[Rollout]) -> bool:
+        return bool(self._close(view, replace(group, rollouts=tuple(rollouts))))

@@ -1,0 +1,86 @@
+"""Completions to rollouts, in one call or as they come; each is decoded once and judged once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from podsrl.score import Scorer
+from podsrl.types import Completion, Open, Rollout, Task
+
+_WITHOUT_REWARD = ("pruned", "postponed")
+"""Finish reasons of completions that no reward function judges."""
+
+
+class Judge:
+    """Decodes and judges completions, whose `request_id` is their group's id.
+
+    Args:
+        scorer: judges texts.
+        tokenizer: of the model.
+    """
+
+    def __init__(self, scorer: Scorer, tokenizer: Any) -> None:
+        self.scorer, self.tokenizer = scorer, tokenizer
+        self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
+        self._early: dict[tuple[str, int], Rollout] = {}  # judged meanwhile
+
+    def prefetched(self, opens: Sequence[Open], completions: Iterable[Completion]) -> Iterator[Completion]:
+        """The completions of open groups, as they come; slow rewards begin."""
+        task_of = {each.group.id: each.group.task for each in opens}
+        for completion in completions:
+            if self.scorer.has_workers and completion.finish_reason not in _WITHOUT_REWARD:
+                self.scorer.prefetch(task_of[completion.request_id], self._text(completion))
+            yield completion
+
+    def early(self, task: Task, completions: Sequence[Completion]) -> list[Rollout]:
+        """Of completions that were prefetched, those whose reward takes no waiting, judged."""
+        judged = [one for one in completions if one.finish_reason not in _WITHOUT_REWARD]
+        texts = {one: text for one in judged if self.scorer.is_ready(task, text := self._text(one))}
+        if not texts:
+            return []
+        [rollouts] = self.scorer.score([task], [[*texts]], [[*texts.values()]], is_last=False)
+        self._early |= zip(_keys([*texts]), rollouts, strict=True)
+        return rollouts
+
+    def score(
+        self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]], *, is_last: bool
+    ) -> list[list[Rollout]]:
+        """The rollouts, in the same nesting; arguments as of `Scorer.score`."""
+        known = {
+            key: self._early.pop(key) for of_group in completions_PG for key in _keys(of_group) if key in self._early
+        }
+        new_PG = [
+            [one for key, one in zip(_keys(of_group), of_group, strict=True) if key not in known]
+            for of_group in completions_PG
+        ]
+        texts = self._all_texts(new_PG)
+        texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in new_PG]
+        judged = map(iter, self.scorer.score(tasks_P, new_PG, texts_PG, is_last=is_last))
+        return [
+            [known[key] if key in known else next(new) for key in _keys(of_group)]
+            for of_group, new in zip(completions_PG, judged, strict=True)
+        ]
+
+    def new_step(self) -> None:
+        """Forget what nobody asked for; the time limit of rewards is back at its full length."""
+        self._texts, self._early = {}, {}
+        self.scorer.new_step()
+
+    def _text(self, completion: Completion) -> str:
+        ids = completion.token_ids
+        if ids not in self._texts:
+            self._texts[ids] = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return self._texts[ids]
+
+    def _all_texts(self, completions: Sequence[Sequence[Completion]]) -> dict[tuple[int, ...], str]:
+        """Each distinct completion decoded once, and then forgotten."""
+        distinct = {completion.token_ids: None for of_group in completions for completion in of_group}
+        known = {ids: self._texts.pop(ids) for ids in distinct if ids in self._texts}
+        if new := [ids for ids in distinct if ids not in known]:
+            known |= zip(new, self.tokenizer.batch_decode(new, skip_special_tokens=True), strict=True)
+        return known
+
+
+def _keys(completions: Sequence[Completion]) -> list[tuple[str, int]]:
+    return [(completion.request_id, completion.index) for completion in completions]

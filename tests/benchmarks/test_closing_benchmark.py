@@ -1,0 +1,61 @@
+"""The simulated generator of the benchmark of closed groups against the simulator of schedules; and its numbers."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from benchmarks.closing import Simulated, Told, certain, cost, generated
+from benchmarks.figures.tables import closing as closing_table
+from benchmarks.infinite_sampling.simulate import simulate
+from loops import each
+from podsrl.generate.schedule.job import Job
+from podsrl.generate.schedule.scheduler import Limits, make_scheduler
+from podsrl.run.step.closing import Whole
+
+
+@each("seed", range(20))
+def test_without_a_stop_it_takes_the_steps_of_the_simulator(seed: int) -> None:
+    draws = random.Random(seed)
+    keys = [(name, i) for name in ("a", "b") for i in range(draws.randint(1, 12))]
+    lengths = {key: draws.randint(1, 40) for key in keys}
+    num_slots, scheduler = draws.randint(1, 9), draws.choice(["continuous", "continuous+breadth", "micro"])
+    engine = Simulated(lengths, num_slots, scheduler)
+    sizes = {name: sum(key[0] == name for key in keys) for name in ("a", "b")}
+    opens = generated(Whole(), engine, Told(dict.fromkeys(keys, 0.0)), sizes)
+    jobs = [Job(*key, prompt_length=1, max_new_tokens=512, order=place) for place, key in enumerate(keys)]
+    twin = simulate(make_scheduler(scheduler, Limits(num_slots=num_slots)), jobs, list(lengths.values()))
+    assert (engine.stats.steps, engine.stats.tokens) == (twin.num_steps, sum(lengths.values()))
+    assert [r.completion.num_drawn for each in opens for r in each.group.rollouts] == list(lengths.values())
+
+
+def test_what_is_ended_makes_no_more_tokens() -> None:
+    """Two slots: 0 and 1 are enough after three tokens, when 2 has made one, and 3 never begins."""
+    keys = [("q", i) for i in range(4)]
+    engine = Simulated(dict(zip(keys, (2, 3, 50, 50), strict=True)), 2)
+    [found] = generated(certain(2), engine, Told(dict(zip(keys, (1.0, 0.0, 1.0, 0.0), strict=True))), {"q": 4})
+    assert (found.size, found.pruned, engine.stats.tokens, engine.stats.steps) == (2, (1,), 6, 3)
+
+
+def test_an_even_question_costs_less_than_a_rare_one_and_few_slots_less_than_many() -> None:
+    drawn = np.random.default_rng(0)
+
+    def tokens(share: float, slots: int) -> float:
+        return cost(lambda count: drawn.integers(1, 30, count), drawn, share, slots, 4)["tokens"]
+
+    assert tokens(0.5, 4) < tokens(0.5, 64) < 1 and tokens(0.5, 4) < tokens(0.15, 4)
+    assert tokens(0.0, 4) == 1
+
+
+def test_the_table_has_a_row_per_number_of_slots_and_order() -> None:
+    row = {"lengths": "gsm8k", "slots": 8, "tokens": 0.354, "steps": 0.42}
+    result = {
+        "date": "2026-01-01",
+        "groups": 3,
+        "group": [{**row, "right": 0.1}, {**row, "right": 0.5, "tokens": 1.0}],
+        "step": [{**row, "right": 0.5, "order": "breadth"}],
+    }
+    text = closing_table(lambda name: {"cpu": result} if name == "closing" else {})
+    assert "| gsm8k, 8 slots per group | 0.35 (0.42) | 1.00 (0.42) |" in text and "10% | 50% |" in text
+    assert "| gsm8k, 8 slots per group, breadth | 0.35 (0.42) |" in text and "3 groups per number" in text

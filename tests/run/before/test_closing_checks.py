@@ -1,0 +1,117 @@
+"""What `steer.close` refuses, in one line and before a model is read; and the bounds of rewards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from made import completion
+from podsrl.config.load import load_config
+from podsrl.errors import UsageError
+from podsrl.run.before.closing import reward_bounds
+from podsrl.run.before.no_effect import without_effect
+from podsrl.run.before.prepare import prepare
+from podsrl.score import BOUNDS, REWARDS, Scorer
+from podsrl.types import Group, Selection, Task
+from runs import config_of
+
+OWN = ['task.rewards={"light_rewards:slow" = 1.0}', "task.correct=correct"]
+SMALL = ("rollouts.num_rollouts=32", "select.num_kept=8", "task.reward_workers=1")
+
+
+def of_groups(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
+    return [torch.zeros(len(chosen.kept)) for chosen in selections]
+
+
+def prepared(*overrides: str) -> None:
+    prepare(config_of(*SMALL, *overrides)).close()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["select.rule=max_reward"], r"select\.rule = 'max_reward', which may read.*set select\.rule = 'max_variance'"),
+        (["budget.keep=mixed"], r"budget\.keep = 'mixed', which may read.*set budget\.keep = 'all'"),
+        (["budget.enough=mixed"], r"budget\.enough = 'mixed'"),
+        (["loss.shape=small_parts:later_less"], r"loss\.shape = \('small_parts:later_less',\)"),
+        (["select.num_kept=0.25"], r"select\.num_kept = 0\.25 of rollouts\.num_rollouts = 32: wanted a whole number"),
+        (["select.num_kept=32"], r"select\.num_kept = 32 of rollouts\.num_rollouts = 32"),
+        (["select.num_chunks=2"], r"set select\.num_chunks = 1"),
+        (["budget.rollouts=harder"], r"budget\.rollouts = 'harder': each of them decides"),
+        (
+            ["loss.advantage=test_closing_checks:of_groups"],
+            r"loss\.advantage = 'test_closing_checks:of_groups'.*f\(rewards\)",
+        ),
+        (
+            ['task.rewards={"light_rewards:varied" = 1.0}', "task.correct=correct"],
+            r"'light_rewards:varied' takes a batch",
+        ),
+        (OWN, r"set options\.certain\.lowest and"),
+        (["options.certain.lowest=1", "options.certain.highest=0"], "wanted lowest < highest"),
+        (["options.certain.middle=1"], r"options\.certain.*middle"),
+        (["steer.first=1"], r"steer\.first"),
+    ],
+)
+def test_what_needs_the_whole_group_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        prepared("steer.close=certain", *overrides)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("select.num_kept=7",),
+        ("loss.advantage=leave_one_out",),
+        (*OWN, "options.certain.lowest=0", "options.certain.highest=9"),
+    ],
+)
+def test_certain_goes_with_what_reads_kept_rewards_alone(overrides: tuple[str, ...]) -> None:
+    prepared("steer.close=certain", *overrides)
+
+
+def test_until_mixed_goes_with_other_rules_and_budgets_but_not_with_other_sizes() -> None:
+    prepared("steer.close=until_mixed", "select.rule=max_signal", "budget.keep=mixed", "budget.enough=mixed")
+    with pytest.raises(UsageError, match="each of them decides"):
+        prepared("steer.close=until_mixed", "budget.rollouts=worth")
+
+
+def test_an_unknown_close_is_named_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"steer\.close = 'certian'.*certain"):
+        prepared("steer.close=certian")
+
+
+def test_bounds_are_those_of_the_weighted_sum_to_the_last_bit() -> None:
+    assert reward_bounds({"correct": 1.0, "format": 0.1}) == (0.0, 1.1)
+    assert reward_bounds({"correct": 0.1, "format": 0.2, "tag_count": -0.7}) == (-0.7, 0.1 + 0.2)
+    assert reward_bounds({"correct": 1.0, "mine:f": 0.0}) == (0.0, 1.0)
+    assert reward_bounds({"correct": 1.0, "mine:f": 0.5}) is None
+
+
+def test_a_best_and_a_worst_answer_have_exactly_these_rewards() -> None:
+    weights = {"correct": 0.1, "format": 0.2, "tag_share": -0.7}
+    task = Task(id="q", prompt="1+2=", answer="3")
+    with Scorer(weights, "correct") as scorer:
+        [rollouts] = scorer.score([task], [[completion(index=i) for i in range(2)]], [["Answer: 3.", "?"]])
+    assert rollouts[0].reward == 0.1 + 0.2 and rollouts[1].reward == 0.0
+
+
+def test_every_known_reward_lies_within_its_bounds() -> None:
+    tags = "<think>\nx\n</think>\n<answer>\n3\n</answer>"
+    texts = ["", "3", "Answer: 3.", tags, tags * 3, tags + "x" * 5000, "<answer>3</answer>", "\\boxed{3}", "\\boxed{"]
+    task = Task(id="q", prompt="1+2=", answer="3")
+    for name, reward in REWARDS.items():
+        values = [float(reward(task, text)) for text in texts]  # type: ignore[call-arg, arg-type]
+        assert all(BOUNDS[0] <= value <= BOUNDS[1] for value in values) and not any(map(math.isnan, values)), name
+
+
+def test_options_without_effect_are_told() -> None:
+    told = without_effect(load_config("pods", ["steer.first=8"]), 1)
+    assert "no group is closed" in told["steer.first"]
+    told = without_effect(load_config("pods", ["steer.close=until_mixed", "steer.first=64"]), 1)
+    assert "fewer than steer.first" in told["steer.close"] and "steer.first" not in told

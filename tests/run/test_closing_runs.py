@@ -1,0 +1,122 @@
+"""`steer.close` in training steps: certain gives the same samples and weights for fewer tokens, and resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from podsrl.lib.stages import FATES
+from podsrl.policy import load_model
+from podsrl.run.metrics import step_metrics
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
+from podsrl.run.steps import training_step
+from runs import EXTRA, config_of, newest, timeless
+
+SIZES = (
+    *("rollouts.num_prompts=3", "rollouts.num_rollouts=24", "select.num_kept=6", "rollouts.max_new_tokens=20"),
+    *("model.path=builtin:arithmetic-mixed", "task.digits=1", "task.rewards={correct=1.0}", "steer.first=4"),
+)
+CERTAIN = "steer.close=certain"
+
+
+def trainer_of(*overrides: str) -> Trainer:
+    """In float64, so that other batches of the generator round below what is compared."""
+    config = config_of(*SIZES, *overrides)
+    return Trainer(config, model=load_model(config.model).double())
+
+
+def steps(trainer: Trainer, count: int) -> list[StepResult]:
+    return [training_step(trainer) for _ in range(count)]
+
+
+def samples(results: list[StepResult]) -> list[Any]:
+    return [
+        (sample.group_id, sample.completion.index, sample.completion.token_ids, sample.advantage)
+        for result in results
+        for sample in result.samples
+    ]
+
+
+def lines(results: list[StepResult]) -> list[dict[str, Any]]:
+    return [timeless(step_metrics(result)) for result in results]
+
+
+def tokens(results: list[StepResult]) -> int:
+    return sum(line["tokens/generated"] for line in lines(results))
+
+
+def weights(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([tensor.detach().flatten() for tensor in trainer.model.parameters()])
+
+
+def test_certain_trains_as_without_it_for_fewer_tokens_and_the_fewer_the_fewer_slots() -> None:
+    plain = trainer_of()
+    wanted = steps(plain, 2)
+    counts = [tokens(wanted)]
+    for slots in (0, 12, 4):
+        trainer = trainer_of(CERTAIN, f"rollouts.num_slots={slots}", "rollouts.scheduler=continuous+breadth")
+        found = steps(trainer, 2)
+        assert samples(found) == samples(wanted)
+        torch.testing.assert_close(weights(trainer), weights(plain), rtol=0, atol=1e-12)
+        assert any(len(group.rollouts) < 24 for result in found for group in result.groups)
+        for result, line in zip(found, lines(found), strict=True):
+            assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in FATES)
+            assert line["rollouts/all"] == sum(len(group.rollouts) for group in result.groups)
+            assert line["tokens/generated"] - line["tokens/pruned"] == sum(
+                rollout.completion.num_drawn for group in result.groups for rollout in group.rollouts
+            )
+        counts.append(tokens(found))
+    assert counts[0] >= counts[1] > counts[2] > counts[3]
+
+
+def test_rewards_of_workers_are_polled_and_change_no_group() -> None:
+    own = ('task.rewards={"light_rewards:is_odd" = 0.5}', "task.correct=light_rewards:is_odd", "task.reward_workers=1")
+    plain = trainer_of(*own)
+    wanted = steps(plain, 2)
+    trainer = trainer_of(*own, CERTAIN, "options.certain={lowest=0.0,highest=0.5}", "rollouts.num_slots=4")
+    found = steps(trainer, 2)
+    assert samples(found) == samples(wanted)
+    assert sum(len(group.rollouts) for result in found for group in result.groups) < 2 * 3 * 24
+    for each in (plain, trainer):
+        each.parts.close()
+
+
+def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    few = (CERTAIN, "rollouts.num_slots=8")
+    trainer = trainer_of(*few)
+    steps(trainer, 1)
+    trainer.save(tmp_path, EXTRA)
+    wanted = steps(trainer, 2)
+    resumed = trainer_of(*few)
+    resumed.load(newest(tmp_path))
+    found = steps(resumed, 2)
+    assert lines(found) == lines(wanted) and samples(found) == samples(wanted)
+    assert torch.equal(weights(resumed), weights(trainer))
+
+
+def test_a_step_that_was_read_for_a_checkpoint_has_the_same_groups(tmp_path: Path) -> None:
+    """It was generated whole, so only what was in vain is more."""
+    few = (CERTAIN, "rollouts.num_slots=8", "steps.name=ahead", "rollouts.generator=beside:beside")
+    trainer = trainer_of(*few)
+    steps(trainer, 1)
+    trainer.save(tmp_path, EXTRA)
+    wanted = steps(trainer, 2)
+    resumed = trainer_of(*few)
+    resumed.load(newest(tmp_path))
+    assert lines(steps(resumed, 2)) == lines(wanted)
+    plain = trainer_of(*few[1:])
+    steps(plain, 1)
+    assert samples(steps(plain, 2)) == samples(wanted)
+
+
+def test_until_mixed_closes_groups_and_tells_parts_the_first_rollouts_alone() -> None:
+    trainer = trainer_of("steer.close=until_mixed", "rollouts.num_slots=8")
+    [result] = steps(trainer, 1)
+    for group in result.groups:
+        right = [rollout.is_correct for rollout in group.rollouts]
+        assert len(right) == 24 or (len(right) >= 4 and {True, False} == {*right})
+        assert len(group.outcomes) <= 4
+        assert len(right) <= 4 or len({*right[:-1]}) == 1 or len(right) == 24
