@@ -360,8 +360,8 @@ def draw(result: Json) -> Figure:
 
 def _by_size(axes: Axes, costs: Mapping[int, Sequence[float | None]], name: str, color: str) -> None:
     """A point per seed that has reached it, and a line through the medians of the sizes of which all have."""
-    for n, own in costs.items():
-        found = [cost for cost in own if cost is not None]
-        axes.plot([n] * len(found), found, "o", color=color, markersize=4, alpha=0.5)
-    whole = {n: statistics.median(own) for n, own in sorted(costs.items()) if None not in own}  # type: ignore[type-var]
+    found = {n: [cost for cost in own if cost is not None] for n, own in sorted(costs.items())}
+    for n, own in found.items():
+        axes.plot([n] * len(own), own, "o", color=color, markersize=4, alpha=0.5)
+    whole = {n: statistics.median(own) for n, own in found.items() if own and len(own) == len(costs[n])}
     axes.plot([*whole], [*whole.values()], color=color, linewidth=2.0, label=name)
