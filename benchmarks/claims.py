@@ -4,6 +4,7 @@
     python -m benchmarks claims --minutes 30       those that fit, by their worth; the same command goes on
     python -m benchmarks claims --arms "GRPO 16"   these alone: a second process may make the others
     python -m benchmarks claims --minutes 0        none: the table of what is there
+    python -m benchmarks claims --out benchmarks/results/amd-zen-4/claims    goes on with those that are stored
     python -m benchmarks claims --save             also the table of docs/systems.md and the picture of docs/steps.md
     python -m benchmarks claims --quick            one short run of two arms, nothing tuned, about a minute
 
