@@ -1,7 +1,9 @@
-# `make demo` and `make test` need only Python 3.11+ and make: each sets up .venv by itself, once.
+# `make demo` and `make test` need only Python 3.11+ and make: each sets up .venv by itself, once; the demo without the
+# packages that only tests need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 SETUP := $(VENV)/.installed
 
 # Bytecode is written even where the environment forbids it: without it every process of the tests compiles all modules.
@@ -34,7 +36,7 @@ VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming t
 .PHONY: help demo test unit slow times device test-vllm test-peers other-processor two-threads check site package clean
 
 help:
-	@echo "make demo    four arms learn to add, on this machine, in about five minutes"
+	@echo "make demo    four ways of training learn to add, side by side: two seeds of a minute each, two runs at a time"
 	@echo "make test    the tests: make unit, the fast ones, in 70 s; make slow, of the others a share that the"
 	@echo "             commit draws; make device, those of GPUs, if they reach a change; with ALL=1 all of all"
 	@echo "make times   all tests, measured: writes tests/slow.txt, the list of the slow ones"
@@ -47,15 +49,19 @@ help:
 	@echo "make clean   remove .venv and caches"
 	@echo "make other-processor, make two-threads   fast tests as another processor, and with two threads"
 
-$(SETUP): pyproject.toml constraints.txt
+$(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "podsrl needs Python 3.11 or newer; this is `$(PYTHON) --version`: make PYTHON=python3.11" && false)
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch and the rest into $(VENV) (some minutes, once)"
 	$(BIN)/pip install --quiet --progress-bar on -c constraints.txt torch
+	$(BIN)/pip install --quiet --progress-bar on -c constraints.txt -e .
+	@touch $(RUNS)
+
+$(SETUP): $(RUNS)
 	$(BIN)/pip install --quiet --progress-bar on -c constraints.txt -e '.[dev]'
 	@touch $(SETUP)
 
-demo: $(SETUP)
+demo: $(RUNS)
 	$(BIN)/pods demo
 
 # A commit draws by its hash which cases it runs of what takes long, ALL=1 all of them (tests/times.py).

@@ -56,7 +56,7 @@ class Simulated:
         *,
         is_able: bool = True,
     ) -> None:
-        self.version, self.peak_kv_bytes, self.stats = 0, 0, EngineStats()
+        self.version, self.peak_kv_bytes, self.num_ready, self.stats = 0, 0, 0, EngineStats()
         self.abilities = frozenset({"join", "abort_rollouts"} if is_able else {"join"})
         self._lengths, self._limits, self._name = lengths, Limits(num_slots=num_slots), scheduler
         self._ended: set[tuple[str, int]] = set()
@@ -82,11 +82,13 @@ class Simulated:
             self.stats.tokens += num_steps * len(running)
             for job in running:
                 job.num_tokens += num_steps
-            for job in [job for job in running if job.num_tokens == self._length(job)]:
+            done = [job for job in running if job.num_tokens == self._length(job)]
+            for self.num_ready, job in zip(reversed(range(len(done))), done, strict=True):
                 running.remove(job)
                 yield _completion(job, jobs[job], "stop")
             ended, self._ended = self._ended, set()
-            for job in [job for job in (*running, *waiting) if ended and (jobs[job], job.index) in ended]:
+            cut = [job for job in (*running, *waiting) if ended and (jobs[job], job.index) in ended]
+            for self.num_ready, job in zip(reversed(range(len(cut))), cut, strict=True):
                 if job in waiting:
                     scheduler.withdraw([job])
                     del waiting[job]
@@ -121,9 +123,9 @@ class Told(Judge):
         """As they come."""
         return iter(completions)
 
-    def early(self, task: Task, completions: Sequence[Completion]) -> list[Rollout]:
+    def early(self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]]) -> list[list[Rollout]]:
         """The rollouts, but for slow ones."""
-        return [self.rollout(completion) for completion in completions if not self.is_slow(completion)]
+        return [[self.rollout(one) for one in of_group if not self.is_slow(one)] for of_group in completions_PG]
 
     def rollout(self, completion: Completion) -> Rollout:
         """With its reward; it is invalid where that is no number."""

@@ -51,6 +51,7 @@ STEPS = ("GRPO 16, mixed groups", "GRPO 16 + max_signal", "auto")
 """From GRPO 16 on: no training of groups without signal; m; n."""
 PRICES = (0.1, 0.3, 1.0, 2.3)
 CLOCKS = ("cpu_seconds", "step", "tokens", "trained", "decode_steps", *(f"cost at {price:g}" for price in PRICES))
+_NAMES = {"cpu_seconds": "CPU seconds"}
 _QUICK_LIMITS = Limits(accuracy=0.8, cpu_seconds=2.0)
 
 
@@ -150,18 +151,33 @@ def _times(records: dict[int, Json], seeds: Sequence[int], clock: str) -> list[T
 
 
 def tables(result: Json) -> str:
-    """How many times sooner and cheaper auto is than each arm, and what each step from GRPO 16 to it gains."""
-    arms = [name for name in ARMS if name != "auto"]
-    lines: dict[str, list[list[str]]] = {clock: [] for clock in ("cpu_seconds", *CLOCKS[5:])}
-    steps = []
+    """How many times sooner and cheaper auto is than each arm by every clock, and what each step to it gains."""
+    return _shown(result, ("cpu_seconds", *CLOCKS[5:]))
+
+
+def page(result: Json) -> str:
+    """As `tables`, by two clocks, and how many runs there are."""
+    made = (
+        f"95 % intervals over paired seeds, and their number; a dash: not measured. {result['num_runs']} of "
+        f"{result['num_wanted']} runs are made."
+    )
+    return f"{_shown(result, ('cpu_seconds', 'cost at 0.3'))}\n\n{made}"
+
+
+def _shown(result: Json, clocks: Sequence[str]) -> str:
+    arms, steps = [name for name in ARMS if name != "auto"], []
+    rows: dict[str, list[list[str]]] = {clock: [] for clock in clocks}
     for regime in result["regimes"]:
         found = regime["arms"]
         title = f"{regime['start']}{', KL' if regime['kl'] else ''}{', 3 digits' if regime['digits'] == 3 else ''}"
-        for clock, rows in lines.items():
-            rows.append([title, *(_text(found.get(arm, {}).get("auto_over", {}).get(clock)) for arm in arms)])
+        for clock in clocks:
+            rows[clock].append([title, *(_text(found.get(arm, {}).get("auto_over", {}).get(clock)) for arm in arms)])
         steps.append([title, *(_text(found.get(arm, {}).get("over_grpo")) for arm in STEPS)])
-    shown = [f"{clock}: an arm's over auto's\n\n{table(['start', *arms], rows)}" for clock, rows in lines.items()]
-    return "\n\n".join([*shown, f"cpu_seconds: of GRPO 16 over those of\n\n{table(['start', *STEPS], steps)}"])
+    shown = [
+        f"{_NAMES.get(clock, clock)}: an arm's over auto's\n\n{table(['start', *arms], rows[clock])}"
+        for clock in clocks
+    ]
+    return "\n\n".join([*shown, f"CPU seconds: of GRPO 16 over those of\n\n{table(['start', *STEPS], steps)}"])
 
 
 def _text(over: Json | None) -> str:

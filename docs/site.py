@@ -1,8 +1,8 @@
 """What `mkdocs build` makes of the repository (mkdocs.yml names this file as its hook).
 
 Every page keeps its place in the repository, so its relative links hold in both. The site has what can be reached from
-README.md: pages, pictures, and other linked files, of which Python becomes a page with its code. The navigation is
-README's table "All pages". The API reference has what `REFERENCE` names, from the docstrings of the source.
+docs/index.md, its home: pages, pictures, and other linked files, of which Python becomes a page with its code. The
+navigation is its table "All pages". The API reference has what `REFERENCE` names, from the docstrings of the source.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
+HOME = "docs/index.md"
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:)([^)#\s]+)[^)\s]*\)")
 LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 
 REFERENCE = {
     "podsrl": [
+        *("podsrl.api.train", "podsrl.api.evaluate", "podsrl.api.Run", "podsrl.api.Interrupted"),
         *("podsrl.config.load.load_config", "podsrl.config.load.with_values", "podsrl.run.loop.train"),
         *(
             "podsrl.run.steps.training_step",
@@ -42,7 +44,8 @@ REFERENCE = {
         *("podsrl.systems.dapo.DynamicSampling", "podsrl.systems.dars.Harder", "podsrl.systems.dots.Difficulty"),
         *("podsrl.systems.dps.Dynamics", "podsrl.systems.gdro.Bandit", "podsrl.systems.gdro.BinWeights"),
         *("podsrl.systems.sgpo.Profile", "podsrl.systems.xrpo.Confidence", "podsrl.systems.xrpo.Examples"),
-        "podsrl.systems.xrpo.Novelty",
+        *("podsrl.systems.xrpo.Novelty", "podsrl.systems.reinforce_ada.Seek", "podsrl.systems.reinforce_ada.pool_mean"),
+        *("podsrl.systems.vigor.Varied", "podsrl.systems.duet.Neyman"),
     ],
     "podsrl.generate": ["podsrl.generate"],
     "podsrl.score": ["podsrl.score"],
@@ -65,7 +68,7 @@ REFERENCE = {
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Give every page its place in the repository, and set the navigation."""
     found = Files([file for file in files if not str(file.abs_src_path).startswith(config.docs_dir)])
-    places = ["README.md"]
+    places = [HOME]
     for place in places:  # grows
         found.append(new_file(config, place))
         if place.endswith(".md"):
@@ -84,7 +87,15 @@ def new_file(config: MkDocsConfig, place: str) -> File:
     if place.endswith(".py"):
         code = f"# {path.name}\n\n```python\n{path.read_text()}```\n"
         return File.generated(config, place.replace(".py", ".md"), content=code)
+    if place == HOME:
+        return File.generated(config, "index.md", content=home())
     return File.generated(config, place, abs_src_path=str(path))
+
+
+def home() -> str:
+    """The home page as it stands at the site's root: its links begin with its own folder."""
+    folder = PurePosixPath(HOME).parent
+    return re.sub(r"(?<=\]\()(?!\w+:|#)[^)#\s]+", lambda link: normpath(folder / link[0]), (ROOT / HOME).read_text())
 
 
 def reference(page: str, names: list[str]) -> str:
@@ -94,13 +105,13 @@ def reference(page: str, names: list[str]) -> str:
 
 
 def navigation() -> list[Any]:
-    """The rows of README's table, the examples, and the reference."""
-    table = (ROOT / "README.md").read_text().split("## All pages\n")[1]
+    """The rows of the home page's table, the examples, and the reference."""
+    table = home().split("## All pages\n")[1]
     rows = re.findall(r"^\| ([^|]+) \| (.*\]\(.*) \|$", table, re.MULTILINE)
     groups = [{capital(name): [{capital(title): page} for title, page in LINK.findall(row)]} for name, row in rows]
     examples = ["examples/README.md", *(f"examples/{path.stem}.md" for path in sorted(ROOT.glob("examples/*.py")))]
     groups.append({"Examples": examples})
-    return [{"Home": "README.md"}, *groups, {"API": [{page: f"reference/{page}.md"} for page in REFERENCE]}]
+    return [{"Home": "index.md"}, *groups, {"API": [{page: f"reference/{page}.md"} for page in REFERENCE]}]
 
 
 def capital(text: str) -> str:

@@ -35,7 +35,8 @@ _READ_AT_IMPORT = ("PYTHON", "HF_", "TRANSFORMERS_", "CUDA_")
 """First letters of variables that the nursery has read for good, but for those that are followed."""
 _AT_START = dict(os.environ)
 """Of this process, before any test changed it."""
-_FOLLOWED = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+_FOLLOWED = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONBREAKPOINT"}
+"""Ray sets the last one where a test imports it, and an interpreter reads it at each breakpoint."""
 _USUAL = {
     "executable": None, "preexec_fn": None, "close_fds": True, "shell": False, "process_group": -1,
     "uid": None, "gid": None, "gids": None, "umask": -1,

@@ -208,6 +208,7 @@ def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
     # How much is said while something loads depends on the machine's speed; tests of messages want none of it.
     monkeypatch.setattr("podsrl.cli.progress.FIRST_LINE_SECONDS", float("inf"))
+    monkeypatch.setattr("podsrl.cli.dry_run.MOST_SECONDS", 0.0)  # a dry run measures no step, which takes a second
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["pods", *arguments])

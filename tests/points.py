@@ -12,13 +12,13 @@ from typing import Any
 
 from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import RunConfig, SteerConfig
 from podsrl.control import SLOTS, Budget, budget_names
 from podsrl.errors import UsageError
+from podsrl.lib.part_states import split_states
 from podsrl.lib.slots import Slots, make_slots
 from podsrl.policy import load_model
 from podsrl.run.before.prepare import Prepared, prepare
-from podsrl.run.saving.part_states import split_states
 from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group
 from podsrl.update import SHAPE
@@ -41,6 +41,9 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "bandit": {"arms": [2, 4, 6], "k": 1, "window": 2},
     "confidence": {"largest": 2},
     "worth": {"sizes": [2, 4, 6], "window": 5},
+    "neyman": {"most": 8},
+    "varied": {"rounds": 2, "growth": 1},
+    "seek": {"right": 1, "wrong": 1, "more": 2, "most": 8},
     "examples": {"count": 1},
     "bins": {"k": 1, "window": 2},
 }
@@ -151,11 +154,10 @@ def _pairs(names: Sequence[str]) -> Iterator[tuple[tuple[int, str], tuple[int, s
 
 
 def of_recipes() -> dict[str, dict[str, Any]]:
-    """Recipe of a system -> what it says of the slots."""
+    """Recipe of a system that leaves `[steer]` alone -> what it says of the slots."""
     found = {}
     for name in recipe_names():
-        if name.startswith("systems/"):
-            config = load_config(name)
+        if name.startswith("systems/") and (config := load_config(name)).steer == SteerConfig():
             options = {part: SMALL.get(part, table) for part, table in config.options.items()}
             loss = {"shape": list(config.loss.shape)}
             found[name] = {"budget": config.budget.model_dump(), "loss": loss, "options": options}

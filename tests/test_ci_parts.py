@@ -169,7 +169,7 @@ def test_without_its_own_environment_it_is_left_out(
         (
             "device",
             {"src/podsrl/run/step/trainer.py", "tests/device/pretend.cpp"},
-            {"src/podsrl/cli/main.py", "README.md"},
+            {"docs/site.py", "README.md"},
         ),
         ("vllm", {"src/podsrl/cli/main.py", "tests/generate/contract.py"}, {"docs/site.py"}),
         ("peers", {"src/podsrl/integrations/art.py", "examples/05_verl.py", "docs/from-verl.md"}, {"docs/engine.md"}),

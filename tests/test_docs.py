@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from benchmarks import BENCHMARKS, COMMANDS
 from loops import each
-from podsrl.cli.main import app
+from podsrl.cli.main import HELP, app
 from podsrl.config.load import section_of
 from podsrl.config.options import SCHEMAS, find_field
 from podsrl.config.other_names import OTHER_NAMES
@@ -278,6 +278,15 @@ def test_what_the_docstring_of_an_example_names_exists(example: Path) -> None:
     in_blocks = re.sub(r"(?m)^((?:    .*\n?)+)", r"```\n\1```\n", doc)
     assert missing_files(in_blocks) + wrong_commands(in_blocks) + unknown_options(in_blocks) == []
     assert missing_imports(example.read_text()) == []
+
+
+def test_the_help_of_a_command_begins_with_examples_that_work_and_fit_80_columns() -> None:
+    for name, text in [*((name, command.help) for name, command in commands().items()), ("", HELP)]:
+        _, title, examples, *_ = text.split("\n\n")
+        lines = examples.splitlines()
+        assert title == "[bold]Examples[/]" and lines[0].startswith(f"  pods {name}"), name
+        assert [line for line in lines if len(line) > 78] == [], name
+        assert wrong_commands("".join(f"```\n{line.strip()}\n```\n" for line in lines)) == [], name
 
 
 @each("recipe", sorted(SOURCE.rglob("recipes/**/*.toml")))

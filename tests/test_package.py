@@ -60,7 +60,7 @@ def test_the_source_archive_has_what_its_tests_and_pages_need(archives: Path) ->
     with tarfile.open(next(archives.glob("*.tar.gz"))) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"src/{name}" for name in SOURCE} <= held
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*")]
+    pages = [*ROOT.glob("*.md"), ROOT / "CITATION.cff", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*")]
     others = {"mkdocs.yml", "Makefile", "constraints.txt", "tests/test_package.py", "benchmarks/__init__.py"}
     assert {str(path.relative_to(ROOT)) for path in pages if path.is_file()} | others <= held
 
@@ -70,13 +70,18 @@ def test_the_page_on_pypi_has_no_link_that_leads_nowhere(metadata: Message) -> N
     assert metadata["Description-Content-Type"] == "text/markdown"
     targets = re.findall(r"\]\(([^)]*)\)", re.sub(r"(?ms)^```.*?^```", "", text))
     assert targets and all(target.startswith("https://") for target in targets)
-    assert "<!--" not in text and "## Install" in text and "docs/" in text
+    assert not re.search("<!--|<picture|<img", text) and "## Install" in text and "docs/" in text
 
 
 def test_the_metadata_name_what_an_index_asks_for(metadata: Message) -> None:
     assert metadata["Requires-Python"] == ">=3.11" and metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Summary"] and metadata["Keywords"] and metadata.get_all("Project-URL")
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+
+
+def test_who_cites_the_library_cites_the_version_that_is_installed(metadata: Message) -> None:
+    cited = dict(re.findall(r"(?m)^(version|license): (.*)$", (ROOT / "CITATION.cff").read_text()))
+    assert cited == {"version": metadata["Version"], "license": metadata["License-Expression"]}
 
 
 def test_twine_finds_nothing_to_say(archives: Path) -> None:

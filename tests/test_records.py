@@ -45,6 +45,9 @@ def rollouts(draw: Any, index: int) -> Rollout:
         version=draw(versions),
         versions=tuple(draw(st.one_of(st.just([]), st.lists(versions, min_size=len(ids), max_size=len(ids))))),
         given=draw(st.sampled_from([(), ((0, 1),), ((1, 2), (3, 5))])),
+        noted=tuple(draw(st.lists(st.floats(width=32, allow_nan=False), max_size=3))),
+        fault=draw(texts),
+        calls=tuple(draw(st.lists(st.booleans(), max_size=3))),
     )
     return Rollout(
         completion=completion,
@@ -141,6 +144,7 @@ ways = st.builds(
     Way,
     count=st.integers(1, 9),
     prompt_ids=st.one_of(st.none(), st.lists(st.integers(0, 200_000), min_size=1, max_size=3).map(tuple)),
+    start_ids=st.lists(st.integers(0, 200_000), max_size=3).map(tuple),
     origin=texts,
 )
 
@@ -175,6 +179,23 @@ def test_open_groups_that_were_written_before_groups_could_be_closed_are_read() 
     for name in ("checksum", "pruned.lengths", "pruned.values"):
         del columns[name]
     assert decode_open(_save(columns), lambda name, index: opens["gh".index(name)].group.task) == opens
+
+
+def test_open_groups_that_were_written_before_answers_could_be_begun_are_read() -> None:
+    each = Open(group=made.group("g", index=3), ways=(Way(count=2, prompt_ids=(7,)), Way(count=1)))
+    columns = load(encode_open([each]))
+    for name in ("checksum", "way_start.lengths", "way_start.values"):
+        del columns[name]
+    assert decode_open(_save(columns), lambda name, index: each.group.task) == [each]
+
+
+@pytest.mark.parametrize("field", ["fault", "noted", "calls"])
+def test_what_was_written_before_there_were_environments_notes_or_tools_is_read(field: str) -> None:
+    each = Open(group=made.group("g", made.rollout(1.0), index=3), ways=(Way(count=2),), begun=(completion(1, (3,)),))
+    columns = load(encode_open([each]))
+    for name in ("checksum", *(f"{of}{field}.{part}" for of in ("", "begun.") for part in ("lengths", "values"))):
+        del columns[name]
+    assert decode_open(_save(columns), lambda name, index: each.group.task) == [each]
 
 
 @each(("column", "value"), [("num_ways", 1), ("num_begun", 2), ("num_begun", 0), ("way_count", None)])

@@ -60,6 +60,7 @@ TABLES = {
     "trl-accuracy": "trl-accuracy-table",
     "when-pods-helps": "when-pods-helps",
     "world": "world",
+    "worth": "worth",
 }
 """Benchmark -> the part that is its table."""
 

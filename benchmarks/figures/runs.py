@@ -17,6 +17,14 @@ def interval_coverage(files: Files) -> str:
     return NOT_MEASURED if result is None else markdown(result["rows"])
 
 
+def will_it_help(files: Files) -> str:
+    """README's table, from the newest result."""
+    from benchmarks.when_pods_helps.page import help_table
+
+    result = newest(files("when-pods-helps"))
+    return NOT_MEASURED if result is None else help_table(result)
+
+
 def _speedups(start: str) -> Callable[[Result], str]:
     """With a KL penalty and without."""
 
@@ -39,6 +47,13 @@ def _demo(result: Result) -> str:
 
     over = {arm: over_text(found) for arm, found in result["to"]["0.9"]["pods_over"].items()}
     return f"{over['grpo']} over GRPO 16 → 16, {over['grpo_ga']} over GRPO-GA 64 → 64"
+
+
+def picture(files: Files, name: str) -> str:
+    """A picture of docs/pictures.md with its caption."""
+    from benchmarks.pictures.page import part
+
+    return part(files, name)
 
 
 FIGURES = (
@@ -64,9 +79,12 @@ PARTS: dict[str, Callable[..., str]] = {
     "demo": by_its_page("demo", "benchmarks.demo:markdown"),
     "demo-rates": by_its_page("demo", "benchmarks.demo:rates_markdown"),
     "when-pods-helps": by_its_page("when-pods-helps", "benchmarks.when_pods_helps.page:page"),
+    "will-it-help": will_it_help,
     "interval-coverage": interval_coverage,
     "world": by_its_page("world", "benchmarks.world:table"),
     "claims": by_its_page("claims", "benchmarks.claims:table"),
+    "worth": by_its_page("worth", "benchmarks.worth:page"),
+    "picture": picture,
     "soak": by_its_page("soak", "benchmarks.soak.page:markdown"),
     "kills": by_its_page("kills", "benchmarks.kills.page:markdown"),
 }

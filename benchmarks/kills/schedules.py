@@ -52,6 +52,23 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "DPS": ("systems/dps", {**_MIXED, "options.dynamics.candidates": "6"}),
     "DOTS": ("systems/dots", {**_MIXED, "options.difficulty.num_references": "4"}),
     "sGPO": ("systems/sgpo", {**_MIXED, "options.profile.num_probes": "3"}),
+    "groups that close": (
+        "pods",
+        {
+            **_SMALL,
+            "task.rewards": "{correct = 1.0}",
+            "rollouts.num_rollouts": "12",
+            "select.num_kept": "2",
+            "steer.close": "certain",
+            "steer.first": "2",
+            "steer.prune": "random",
+            "options.random.at": "3",
+            "options.random.share": "0.2",
+            "rollouts.num_slots": "6",
+            "rollouts.scheduler": "continuous+breadth",
+        },
+    ),
+    "answers of several turns": ("columns", {**_SMALL, "task.digits": "2", "rollouts.max_new_tokens": "32"}),
     "one step ahead, in a child process": (
         "pods",
         {**_SMALL, "steps.name": "ahead", "scale.generators": "1", "optim.num_epochs": "2"},

@@ -2,6 +2,7 @@
 
     python -m benchmarks kills                    1,000 kills, about 20 minutes of one core
     python -m benchmarks kills --quick            12 kills
+    python -m benchmarks kills --schedule "groups that close" --kills 200
 
 A process that has imported everything forks a child, which runs or resumes `pods train`. The child and its process
 group get SIGKILL when they have used a random amount of processor time, from none to more than the run needs, and up to
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str]) -> None:
 
     parser = command.new_parser("kills", __doc__)
     parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--schedule", choices=SCHEDULES, help="of these alone; default: all of them, in turns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="12 kills at most")
     parser.add_argument("--out", type=Path, help="folder for what happened; default: a new one below runs/")
@@ -83,7 +85,10 @@ def kills(options: argparse.Namespace, say: Say) -> Path:
         killer = _Killer(folder, nursery, random.Random(options.seed), say)
         with suppress(KeyboardInterrupt):  # the result is then that of the kills so far
             _take_turns(
-                killer, min(QUICK_KILLS, options.kills) if options.quick else options.kills, is_short=options.quick
+                killer,
+                [options.schedule] if options.schedule else list(SCHEDULES),
+                min(QUICK_KILLS, options.kills) if options.quick else options.kills,
+                is_short=options.quick,
             )
     facts = {
         "quick": options.quick,
@@ -95,10 +100,10 @@ def kills(options: argparse.Namespace, say: Say) -> Path:
     return folder
 
 
-def _take_turns(killer: _Killer, num_kills: int, *, is_short: bool) -> None:
+def _take_turns(killer: _Killer, names: Sequence[str], num_kills: int, *, is_short: bool) -> None:
     for turn in count():
-        for name in SCHEDULES:
-            if name == AHEAD and (is_short or turn % AHEAD_EVERY):
+        for name in names:
+            if name == AHEAD and len(names) > 1 and (is_short or turn % AHEAD_EVERY):
                 continue
             killer.run(name, num_kills)
             if killer.num_kills >= num_kills:

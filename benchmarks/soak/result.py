@@ -30,7 +30,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     A few outliers, such as a sample in the middle of an evaluation, do not move it (Theil and Sen).
 
     Example:
-        >>> slope([(0, 1.0), (1, 3.0), (2, 5.0), (3, 70.0)])
+        >>> slope([(0, 1.0), (1, 3.0), (2, 5.0), (3, 7.0), (4, 70.0)])
         2.0
     """
     if len(points) > _MOST_POINTS:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from benchmarks import command
 from benchmarks.figures.markdown import table as markdown_table
 from benchmarks.paired import over_text
+from podsrl.compare.interval import range_text
 
 PICTURE = command.ROOT / "docs" / "images" / "when-pods-helps.svg"
 TARGET = "0.9"
@@ -46,6 +48,41 @@ def main_table(result: Json) -> str:
             ratios = [ratio_text(arm.get(key)) for arm in both for key in ("over_grpo", "over_grpo_ga")]
             lines.append([start.replace("%", " %"), name.removeprefix("PODS "), *ratios])
     return markdown_table(head, lines, num_left=2)
+
+
+def words(over: Json) -> str:
+    """A speed-up with its interval in words.
+
+    Example:
+        >>> words({"ratio": 2.0, "bound": "≥", "interval": {"low": 1.5, "high": None}})
+        'at least 2.0× sooner (1.50–∞)'
+        >>> words({"ratio": 1.2, "bound": "", "interval": {"low": 0.8, "high": 1.8}})
+        'no clear difference (0.80–1.80)'
+        >>> words({"ratio": 0.5, "bound": "≤", "interval": {"low": 0.0, "high": 0.9}})
+        'later: at most 0.5× (0–0.90)'
+    """
+    low, high = over["interval"]["low"], over["interval"]["high"]
+    high = math.inf if high is None else high
+    if low <= 1 <= high:
+        return f"no clear difference ({range_text(low, high)})"
+    ratio = {"≥": "at least ", "≤": "at most "}.get(over["bound"], "") + f"{over['ratio']:.1f}×"
+    return f"{ratio} sooner ({range_text(low, high)})" if low > 1 else f"later: {ratio} ({range_text(low, high)})"
+
+
+def help_table(result: Json) -> str:
+    """README's table: PODS 64 → 16 by start accuracy, in words."""
+    head = ("correct at the start", "against 64 → 64", "against 16 → 16", "against 16 → 16, no KL penalty")
+    over = {
+        (row["start"], row["kl"], key): arm[key][TARGET]["cpu_seconds"]
+        for row in result["rows"]
+        for arm in row["arms"]
+        for key in ("over_grpo", "over_grpo_ga")
+        if (row["digits"], arm["arm"]) == (2, "PODS 64 → 16")
+    }
+    columns = ((0.04, "over_grpo_ga"), (0.04, "over_grpo"), (0.0, "over_grpo"))
+    starts = dict.fromkeys(start for start, _, _ in over)
+    rows = [[s.replace("%", " %"), *(words(over[s, *column]) for column in columns)] for s in starts]
+    return markdown_table(head, rows, num_left=len(head))
 
 
 def page(result: Json) -> str:

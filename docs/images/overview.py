@@ -16,7 +16,7 @@ from podsrl.select import max_variance
 
 NUM_ROLLOUTS, NUM_KEPT = 16, 4
 RIGHT = {"question 1": (3, 9), "question 2": (0, 2, 5, 6, 8, 11, 12, 14), "question 3": (7,)}
-"""Which of a question's rollouts are right: their reward is 1, that of the others 0."""
+"""Which of a question's rollouts are correct: their reward is 1, that of the others 0."""
 KEPT_RIGHT, KEPT_WRONG, DROPPED = SERIES[0], SERIES[1], "#bbbbbb"  # the colour-blind tell them apart
 TEXT = {"fontsize": 11, "color": INK}
 
@@ -32,11 +32,11 @@ def main() -> None:
     panel.text(22.5, 1.0, f"keep the m = {NUM_KEPT}\nwhose rewards vary most", TEXT, ha="center", va="center")
     panel.annotate("", (28.2, -1), (25.4, -1), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.5})
     panel.text(28.6, -1, "update\nthe policy", TEXT, va="center", fontweight="bold")
-    for x, colour, label in ((0, KEPT_RIGHT, "kept, right"), (6.4, KEPT_WRONG, "kept, wrong")):
+    for x, colour, label in ((0, KEPT_RIGHT, "kept, correct"), (6.4, KEPT_WRONG, "kept, wrong")):
         panel.scatter(x, -2.95, s=90, color=colour)
         panel.text(x + 0.6, -2.95, label, TEXT, va="center")
     panel.scatter([13.0, 13.9], [-2.95] * 2, s=90, facecolors=[DROPPED, PAPER], edgecolors=DROPPED, linewidths=1.5)
-    panel.text(14.6, -2.95, "dropped: right, wrong", TEXT, va="center")
+    panel.text(14.6, -2.95, "dropped: correct, wrong", TEXT, va="center")
     panel.set(xlim=(-5, 33), ylim=(-3.3, 1.6))
     panel.axis("off")
     save_svg(figure, Path(__file__).with_suffix(".svg"))

@@ -11,7 +11,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 class PodsError(Exception):
-    """Base of every error raised on purpose; the command line prints it in one line, without a traceback."""
+    """Base of every error raised on purpose; a command and a notebook print it in one line, without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints."""
+        return [f"{type(self).__name__}: {one_line(str(self))}"]
 
 
 class UsageError(PodsError, ValueError):

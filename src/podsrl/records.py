@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, product
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -28,6 +28,15 @@ _REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 _NO_INDEX = -1
 """Stands for `Group.index` = None."""
 _CHECKSUM, _BEGUN = "checksum", "begun."
+_YOUNGER = {
+    "given": "index",
+    "fault": "index",
+    "noted": "index",
+    "calls": "index",
+    "pruned": "num_ways",
+    "way_start": "way_count",
+}
+"""Columns of unequal rows that older bytes have not, all rows being empty -> one with as many rows that they have."""
 
 
 def encode(groups: Sequence[Group]) -> bytes:
@@ -96,6 +105,7 @@ def _open_columns(opens: Sequence[Open]) -> Columns:
         **_ragged("pruned", [each.pruned for each in opens], np.int64),
         "way_count": _ints([way.count for way in ways]),
         **_ragged("way_prompt", [way.prompt_ids or () for way in ways], np.int32),
+        **_ragged("way_start", [way.start_ids for way in ways], np.int32),
         **_texts("way_origin", [way.origin for way in ways]),
         **{f"{_BEGUN}{name}": column for name, column in begun.items()},
     }
@@ -140,10 +150,10 @@ def _load(data: bytes, like: Columns) -> Columns:
     columns = load(data)
     if not np.array_equal(columns.pop(_CHECKSUM), _checksum(columns)):
         raise ValueError("their checksum is another")
-    if "given.lengths" not in columns:  # they were written before tokens could be given
-        columns |= _ragged("given", [()] * len(columns["index"]), np.int64)
-    if "pruned.lengths" in like and "pruned.lengths" not in columns:  # or before groups could be closed
-        columns |= _ragged("pruned", [()] * len(columns["num_ways"]), np.int64)
+    for prefix, (name, beside) in product(("", _BEGUN), _YOUNGER.items()):
+        lengths, values = f"{prefix}{name}.lengths", f"{prefix}{name}.values"
+        if lengths in like and lengths not in columns:
+            columns |= {lengths: np.zeros(len(columns[f"{prefix}{beside}"]), np.int64), values: like[values]}
     if {name: column.dtype for name, column in columns.items()} != {name: like[name].dtype for name in like}:
         raise ValueError("their columns are others")
     return columns
@@ -174,9 +184,12 @@ def _completion_columns(completions: Sequence[Completion], logprobs: type[np.flo
         "version": _ints([completion.version for completion in completions]),
         **_ragged("versions", [completion.versions for completion in completions], np.int64),
         **_ragged("given", [tuple(chain.from_iterable(completion.given)) for completion in completions], np.int64),
+        **_texts("fault", [completion.fault for completion in completions]),
+        **_ragged("calls", [completion.calls for completion in completions], np.int64),
         "finish": np.array([_REASONS.index(completion.finish_reason) for completion in completions], dtype=np.uint8),
         **_ragged("token", [completion.token_ids for completion in completions], np.int32),
         **_ragged("logprob", [completion.logprobs for completion in completions], logprobs),
+        **_ragged("noted", [completion.noted for completion in completions], np.float32),
     }
 
 
@@ -204,9 +217,10 @@ def _groups(columns: Columns, task_of: Callable[[str, int | None], Task]) -> Ite
 
 
 def _ways(columns: Columns) -> Iterator[Way]:
-    counts, origins = columns["way_count"].tolist(), _texts_of(columns, "way_origin")
-    for count, ids, origin in zip(counts, _rows(columns, "way_prompt", int), origins, strict=True):
-        yield Way(count=count, prompt_ids=ids or None, origin=str(origin))
+    prompts, starts = _rows(columns, "way_prompt", int), _rows(columns, "way_start", int)
+    rows = zip(columns["way_count"].tolist(), prompts, starts, _texts_of(columns, "way_origin"), strict=True)
+    for count, ids, start_ids, origin in rows:
+        yield Way(count=count, prompt_ids=ids or None, start_ids=start_ids, origin=str(origin))
 
 
 def _split(items: list[Item], sizes: Array) -> Iterable[tuple[Item, ...]]:
@@ -256,20 +270,26 @@ def _completions(columns: Columns) -> Iterator[Completion]:
         _rows(columns, "versions", int),
         _rows(columns, "given", int),
         columns["finish"].tolist(),
+        _texts_of(columns, "fault"),
+        _rows(columns, "calls", bool),
         _rows(columns, "token", int),
         _rows(columns, "logprob", float),
+        _rows(columns, "noted", float),
         strict=True,
     )
-    for request_id, index, version, versions, given, finish, token_ids, logprobs in rows:
+    for request_id, index, version, versions, given, finish, fault, calls, token_ids, logprobs, noted in rows:
         yield Completion(
             request_id=str(request_id),
             index=index,
             token_ids=token_ids,
             logprobs=logprobs,
             finish_reason=_REASONS[finish],
+            fault=str(fault),
+            calls=tuple(map(bool, calls)),
             version=version,
             versions=versions,
             given=tuple(zip(given[::2], given[1::2], strict=True)),
+            noted=noted,
         )
 
 

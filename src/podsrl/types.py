@@ -14,8 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Literal
+
+from podsrl.errors import short
+from podsrl.lib.text import html_table, prompt_text
 
 FinishReason = Literal["stop", "length", "aborted", "invalid", "pruned", "postponed"]
 """stop: the last token is a stop token or completes a stop string; length: the token limit; aborted: from outside;
@@ -25,6 +29,9 @@ postponed: it stopped where it was and a later step continues it."""
 DropReason = Literal["not_selected", "invalid", "group_too_small", "pruned"]
 """not_selected: the rule preferred others; invalid: no usable reward; group_too_small: under two valid rollouts;
 pruned: it was ended before it had a reward."""
+
+FORK = "fork"
+"""`Rollout.origin` of one that went on from the tokens of another (`steer.branch`)."""
 
 _NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
 
@@ -80,10 +87,15 @@ class Ask:
     num_rollouts: int
     """At least 1."""
     joins: str | None = None
-    """Id of the group of this step that the rollouts join, after those it has; None opens a new group."""
+    """Id of the group of this step that the rollouts join, after those it has; None opens a new group; "" joins the
+    group of the ask before it, so that rollouts of a new group can be asked in several ways."""
     prompt: str | tuple[Mapping[str, str], ...] | None = None
     """Shown in place of the task's own prompt, in the same forms: with a hint, say, or solved examples; None: the
     task's."""
+    start: str = ""
+    """Text of an answer; the rollouts begin with its first tokens, which no policy drew (`Begun.given`)."""
+    start_share: float = 0.0
+    """Of the tokens of `start`, 0 to below 1: the first ceil(start_share · T) of T, and never the last one."""
     origin: str = ""
     """Names another way of asking ("examples"); it becomes `Rollout.origin`."""
     is_trained: bool = True
@@ -114,6 +126,13 @@ class Begun:
     given: tuple[tuple[int, int], ...] = ()
     """Tokens that no policy drew: ascending stretches (start, end) of 0 .. T. They are read as a prompt is, and no loss
     counts them."""
+    noted: tuple[float, ...] = ()
+    """What a part of `[steer]` keeps with it (`podsrl.lib.watch.Note`), as numbers that float32 holds."""
+    calls: tuple[bool, ...] = ()
+    """Of each tool call in it that was answered, whether the answer was a result, and no error."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(index {self.index}, {len(self.token_ids)} tokens)"
 
     @property
     def oldest_version(self) -> int:
@@ -130,6 +149,17 @@ class Begun:
         """The other tokens."""
         return len(self.token_ids) - self.num_given
 
+    @property
+    def turns(self) -> tuple[tuple[int, int], ...]:
+        """Those others as ascending stretches (start, end): the turns of the model, which given tokens part.
+
+        Example:
+            >>> Begun(index=0, token_ids=(7, 5, 9), logprobs=(-1.0, 0.0, -1.0), version=0, given=((1, 2),)).turns
+            ((0, 1), (2, 3))
+        """
+        bounds = [0, *chain.from_iterable(self.given), len(self.token_ids)]
+        return tuple((start, end) for start, end in zip(bounds[::2], bounds[1::2], strict=True) if start < end)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion(Begun):
@@ -138,6 +168,12 @@ class Completion(Begun):
     request_id: str
     """Of the request that asked for it; in a `Group` it is the group's id, whichever round asked."""
     finish_reason: FinishReason
+    fault: str = ""
+    """Why nobody can judge it, in one sentence, where its environment failed."""
+
+    def __repr__(self) -> str:
+        tokens = f"{len(self.token_ids)} tokens"
+        return f"Completion({self.request_id!r}, index {self.index}, {tokens}, {self.finish_reason})"
 
     @property
     def is_postponed(self) -> bool:
@@ -168,6 +204,16 @@ class Rollout:
     """The prompt that it answers, where that is not the group's: it was asked in another way."""
     origin: str = ""
     """That other way, as in `Ask`."""
+
+    def __repr__(self) -> str:
+        return f"Rollout({self.verdict}, {short(self.text, 60)})"
+
+    @property
+    def verdict(self) -> str:
+        """Its reward, and whether it is right, in words."""
+        if not self.is_valid:
+            return self.invalid_reason or "pruned"
+        return f"reward {self.reward:g}, {'right' if self.is_correct else 'wrong'}"
 
     @property
     def is_pruned(self) -> bool:
@@ -205,6 +251,19 @@ class Group:
     it, if later rounds added more, or `steer.first`, if it may be closed; None: all. It is how they came, not what they
     are: 8 and then 24 equal the 32 of one round."""
 
+    def __repr__(self) -> str:
+        return f"Group({self.id!r}, {self._count})"
+
+    def _repr_html_(self) -> str:
+        """A table for a notebook."""
+        prompt, answer = prompt_text(self.task.prompt), self.task.answer
+        rows = [(rollout.verdict, rollout.text) for rollout in self.rollouts]
+        return html_table(f"{prompt} → {answer}: {self._count}", ("reward", "text"), rows)
+
+    @property
+    def _count(self) -> str:
+        return f"{len(self.rollouts)} rollouts, {sum(rollout.is_correct for rollout in self.rollouts)} right"
+
     def with_more(self, rollouts: Sequence[Rollout]) -> Group:
         """The group with the rollouts of a further round, in the order of their indices."""
         first = self.num_first or len(self.rollouts) or None
@@ -220,11 +279,14 @@ class Group:
     def outcomes(self) -> list[bool]:
         """Right or wrong, of the rollouts that say how hard the question itself is: valid ones, with its own prompt.
 
+        Forks are none of them, since they share tokens with another.
+
         Of the first ones (`num_first`) alone: whether a group gets more may hang on what it had, and then the share of
         right ones among all of them is no estimate without bias.
         """
         first = self.rollouts[: self.num_first]
-        return [rollout.is_correct for rollout in first if rollout.is_valid and rollout.prompt_ids is None]
+        own = [rollout for rollout in first if rollout.prompt_ids is None and rollout.origin != FORK]
+        return [rollout.is_correct for rollout in own if rollout.is_valid]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +296,8 @@ class Way:
     count: int
     prompt_ids: tuple[int, ...] | None = None
     """In place of the group's."""
+    start_ids: tuple[int, ...] = ()
+    """Tokens that they begin with, which no policy drew."""
     origin: str = ""
     """As in `Ask`."""
 
@@ -289,6 +353,9 @@ class Selection:
     """A partition of 0 .. n-1: rollouts were chosen, and advantages are normalised, within each chunk alone. Empty
     where the whole group is the one chunk."""
 
+    def __repr__(self) -> str:
+        return f"Selection({self.group_id!r}, {len(self.kept)} of {len(self.kept) + len(self.dropped)} kept)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
@@ -304,6 +371,9 @@ class Sample:
     """One value for the whole completion, or T values, one per token."""
     chunk: int = 0
     """Which of the selection's chunks it was chosen in; 0 where the whole group is the one chunk."""
+
+    def __repr__(self) -> str:
+        return f"Sample({self.group_id!r}, advantage {short(self.advantage, 40)}, {self.completion})"
 
     @property
     def has_advantage(self) -> bool:

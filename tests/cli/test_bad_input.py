@@ -62,6 +62,10 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
             ["train", "pods", "--budget.rollouts=harder", "--options={harder = {most = 9000000}}"],
             ["budget.rollouts = 'harder'", "9000000 rollouts", "memory holds all"],
         ),
+        (
+            ["plan", "pods", "--steer.prune=random", "--options={random = {at = 3}}"],
+            ["steer.prune = 'random'", "--steer.prune=never"],
+        ),
         (["plan", "pods", "--budget.rollouts=harder"], ["budget.rollouts = 'harder'", "--budget.rollouts=equal"]),
     ],
 )
@@ -166,12 +170,12 @@ def test_a_file_of_questions_in_another_format_is_answered_with_the_cure(pods: P
 
 
 def test_the_hint_of_a_finished_run_does_train_longer(pods: Pods) -> None:
-    from podsrl.cli.train import _nothing_left
+    from podsrl.cli.train import nothing_left
 
     Path("runs/a").mkdir(parents=True)
     Path("runs/a/config.toml").write_text("[stop]\nsteps = 80\n")
     Path("runs/a/finished.json").write_text('{"step": 80, "seconds/train_elapsed": 5.0}')
-    assert "--stop.steps=160" in _nothing_left(Path("runs/a"), ["--stop.steps=50"])
+    assert "--stop.steps=160" in nothing_left(Path("runs/a"), ["--stop.steps=50"])
 
 
 @each(("number", "cure"), [(errno.EROFS, "make it writable"), (errno.ENOSPC, "make room"), (errno.EACCES, "denied")])

@@ -17,9 +17,9 @@ import pytest
 import children
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.evaluate import target as eval_target
-from podsrl.evaluate.evaluator import Evaluator
-from podsrl.evaluate.target import find_target
+from podsrl.evaluation import target as eval_target
+from podsrl.evaluation.evaluator import Evaluator
+from podsrl.evaluation.target import find_target
 from podsrl.run.evaluate import evaluate
 from podsrl.run.session import start
 from podsrl.run.step.trainer import Trainer
@@ -115,6 +115,12 @@ def test_an_evaluation_keeps_nothing_of_a_run_that_only_training_reads(tmp_path:
     assert target.config == plain.config
     assert target.config.rollouts.max_new_tokens == load_config("pods").rollouts.max_new_tokens
     assert target.config.rollouts.num_slots == eval_target.NUM_SLOTS
+
+
+def test_a_recipe_for_any_model_is_evaluated_with_what_this_machine_offers() -> None:
+    target = find_target("gsm8k", ["model.path=someone/model-on-the-hub"])
+    assert (target.config.model.dtype, target.config.rollouts.generator) == ("float32", "engine")
+    assert [note.partition(" = ")[0] for note in target.notes] == ["model.dtype", "rollouts.generator"]
 
 
 def test_another_task_set_drops_the_options_of_the_configs_own() -> None:

@@ -21,10 +21,11 @@ from podsrl.cli.compare_result import shown
 from podsrl.compare.measure import measure
 from podsrl.compare.runs import Member, open_folder, plan
 from podsrl.config.files import read_tree
-from podsrl.config.load import apply_overrides, build
+from podsrl.config.load import apply_overrides, build, dump
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_lines
+from podsrl.run.before.settle import settle
 
 
 def demo_config(*overrides: str) -> CompareConfig:
@@ -63,6 +64,16 @@ def test_unequal_training_time_is_refused(tmp_path: Path) -> None:
         plan(demo_config("base.seed=3"), tmp_path)
     with pytest.raises(UsageError, match=r"eval\.every_seconds"):
         plan(demo_config("base.eval.every_seconds=0"), tmp_path)
+
+
+def test_a_run_with_the_choices_made_for_auto_is_the_run_that_was_asked_for(tmp_path: Path) -> None:
+    config = demo_config("base.model.dtype=auto", "base.rollouts.generator=auto", "base.model.device=cpu")
+    member = plan(config, tmp_path)[0]
+    member.path.mkdir(parents=True)
+    (member.path / "config.toml").write_text(dump(settle(member.config)[0]))
+    assert plan(config, tmp_path)[0].config == member.config
+    with pytest.raises(UsageError, match=r"model.dtype \(float32 -> bfloat16\)"):
+        plan(demo_config("base.model.dtype=bfloat16", "base.model.device=cpu"), tmp_path)
 
 
 def test_a_folder_keeps_one_comparison(tmp_path: Path) -> None:

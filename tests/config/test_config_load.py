@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loops import each
 from podsrl.compare.runs import plan
 from podsrl.config.files import merge, read_tree, recipe_names
-from podsrl.config.load import all_keys, apply_overrides, build, changed_keys, dump, load_config
+from podsrl.config.load import all_keys, apply_overrides, as_overrides, build, changed_keys, dump, load_config
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError
@@ -384,3 +386,73 @@ def test_options_of_a_rule_are_a_table_of_any_names(tmp_path: Path) -> None:
     again = tmp_path / "again.toml"
     again.write_text(dump(config))
     assert load_config(again) == config
+
+
+VALUES = st.recursive(
+    st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("a.= \"'é\n\x7f", min_size=1), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=25)
+@given(st.dictionaries(st.sampled_from(["near", "far"]), st.dictionaries(st.just("x"), VALUES, min_size=1)))
+def test_what_is_given_in_python_is_what_the_flags_say(options: dict[str, Any]) -> None:
+    assert apply_overrides({}, as_overrides({"options": options, "select": {"options": options or {"y": 1}}})) == {
+        "options": options,
+        "select": {"options": options or {"y": 1}},
+    }
+
+
+def test_a_config_may_come_from_a_file_a_dict_or_a_config_and_sections_are_keywords() -> None:
+    wanted = load_config("pods", ["select.num_kept=8", "seed=2", "task.digits=[1, 3]"])
+    changes: dict[str, Any] = {"select": {"num_kept": 8}, "seed": 2, "task": {"digits": (1, 3)}}
+    assert load_config("pods", changes) == load_config("pods", **changes) == wanted
+    assert load_config(load_config("pods"), **changes) == wanted
+    assert load_config(load_config("pods").model_dump(exclude_none=True), **changes) == wanted
+    assert load_config(None, {"model": {"path": Path("a") / "b"}}).model.path == "a/b"
+
+
+def named(task: Any, text: str) -> float:
+    return 1.0
+
+
+def test_rewards_are_functions_or_names_with_or_without_weights() -> None:
+    name = f"{__name__}:named"
+    for given_as, weights in (
+        (named, {name: 1.0}),
+        ("format", {"format": 1.0}),
+        (["format", named], {"format": 1.0, name: 1.0}),
+        ({"format": 0.5, named: 2}, {"format": 0.5, name: 2.0}),
+    ):
+        assert load_config("pods", rewards=given_as).task.rewards == weights
+    assert load_config("pods", task={"rewards": [named]}).task.rewards == {name: 1.0}
+    assert load_config("pods", select={"rule": named}).select.rule == name
+
+
+@each(
+    ("changes", "message"),
+    [
+        ({"reward": ["format"]}, "config pods: unknown key 'reward'. Did you mean 'task.rewards'?"),
+        ({"select": {}}, "select = {}: sets nothing; wanted options of this section, or leave it out"),
+        ({"lora": None}, "lora = None: leave it out"),
+        ({"seed": {1}}, "seed = {1}: wanted a text, a number, true or false, a list, a dict or a function"),
+        ({"rewards": ["format"], "task": {"rewards": named}}, "override --task.rewards is given twice: keep one"),
+        (
+            {"rewards": [named, named]},
+            f"rewards = ['{__name__}:named', '{__name__}:named']: give each a name of its own",
+        ),
+    ],
+)
+def test_what_no_option_can_hold_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        load_config("pods", **changes)
+    assert str(refused.value) == message
+
+
+def test_mini_batches_have_whole_groups() -> None:
+    with pytest.raises(UsageError, match=r"^.*optim.num_minibatches = 3 does not divide rollouts.num_prompts = 8"):
+        load_config("pods", ["optim.num_minibatches=3"])
+    assert load_config("pods", ["optim.num_minibatches=4", "optim.num_epochs=3"]).optim.num_updates == 12

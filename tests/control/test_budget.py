@@ -96,6 +96,9 @@ def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> 
         (Ask(index=4, num_rollouts=2, joins="s5/0/a"), r"join 's5/0/a'; wanted the id of a group of this step"),
         (Ask(index=5, num_rollouts=2, joins="s6/0/a"), r"index = 5, .* group 's6/0/a', which has 4"),
         (Ask(index=4, num_rollouts=2, joins="s6/0/a", is_trained=False), "is_trained = False to join"),
+        (Ask(index=4, num_rollouts=2, joins=""), "join ''; wanted an ask before it in the same list"),
+        (Ask(index=4, num_rollouts=2, start="7", start_share=1.0), r"start = '7', start_share = 1.0; .* below 1"),
+        (Ask(index=4, num_rollouts=2, start=(7,)), r"start = \(7,\)"),  # type: ignore[arg-type]
     ],
 )
 def test_an_ask_that_cannot_be_answered_is_an_error(part: Any, ask: Any, message: str) -> None:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from loops import each
-from podsrl.control.close import Certain, never, until_mixed
+from podsrl.control.close import Certain, until_mixed
+from podsrl.control.steer import Never
 from podsrl.errors import UsageError
-from podsrl.select import max_variance
+from podsrl.run.before.closing import kept_of_plenty
+from podsrl.select import max_variance, resolve_rule
 from podsrl.types import group_of_rewards
 
 NAN = float("nan")
@@ -70,6 +72,20 @@ def test_it_is_certain_if_and_only_if_nothing_that_can_come_changes_the_choice(n
         assert is_kept == [is_certain(list(group), num_kept) for group in first] and any(is_kept)
 
 
+@pytest.mark.parametrize("overhead", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("most", [2, 3, 4])
+def test_with_max_signal_it_is_certain_if_and_only_if_nothing_that_can_come_changes_the_choice(
+    most: int, overhead: float
+) -> None:
+    rule = resolve_rule("max_signal", {"overhead": overhead})
+    num_kept = kept_of_plenty(rule, most)
+    few = [rest for count in (0, 1, 2) for rest in itertools.product(LEVELS, repeat=count)]
+    for first in (list(itertools.product(LEVELS, repeat=size)) for size in (most, 4)):
+        kept = [rule([group_of_rewards("q", [*own, *rest]) for own in first], most) for rest in [*few, (0, 1) * most]]
+        is_kept = [all(each == now for each in later) for now, *later in zip(*kept, strict=True)]
+        assert is_kept == [is_certain(list(own), num_kept) for own in first]
+
+
 @each("seed", range(100))
 def test_of_a_large_group_the_first_rollouts_that_are_certain_give_what_all_of_them_give(seed: int) -> None:
     draws = random.Random(seed)
@@ -91,7 +107,7 @@ def test_of_a_large_group_the_first_rollouts_that_are_certain_give_what_all_of_t
 
 def test_what_is_enough_stays_enough() -> None:
     group = group_of_rewards("q", [1.0, 0.0, 0.5, 1.0, 0.0, NAN, 1.0])
-    for part in (certain(2).close, until_mixed(right=2, wrong=1), never()):
+    for part in (certain(2).close, until_mixed(right=2, wrong=1), Never().close):
         for kept in itertools.product((False, True), repeat=7):
             some = [one for one, is_in in zip(group.rollouts, kept, strict=True) if is_in]
             answers = [part(VIEW, replace(group, rollouts=tuple(some))), part(VIEW, group)]
@@ -102,7 +118,7 @@ def test_right_and_wrong_ones_are_counted_among_the_valid() -> None:
     close = until_mixed(right=1, wrong=2)
     assert not close(VIEW, group_of_rewards("q", [1.0, 0.0, NAN]))
     assert close(VIEW, group_of_rewards("q", [1.0, 0.0, NAN, 0.4]))
-    assert not never()(VIEW, group_of_rewards("q", [1.0, 0.0]))
+    assert not Never().close(VIEW, group_of_rewards("q", [1.0, 0.0]))
 
 
 def test_a_reward_outside_of_its_bounds_is_named_and_ends_the_closing_for_good() -> None:

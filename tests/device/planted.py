@@ -62,7 +62,7 @@ FAULTS = (
     ),
     Fault("generate/engine/forward/prefill.py", "for i in members], device=device)", "for i in members])"),
     Fault("generate/engine/forward/prefill.py", "dtype=torch.int64, device=model.device)", "dtype=torch.int64)"),
-    Fault("generate/engine/stepper.py", "mean_logprobs(members)).to(hidden.device)", "mean_logprobs(members))"),
+    Fault("generate/engine/stepper.py", "mean_logprobs(members)).to(logits.device)", "mean_logprobs(members))"),
     Fault("generate/engine/queue.py", "else logits.clone()", "else logits.cpu()"),
     Fault("generate/engine/sampler.py", "dtype=torch.bool, device=logits.device)", "dtype=torch.bool)"),
     Fault("update/loss.py", "torch.zeros((), dtype=values.dtype, device=values.device)", "torch.zeros(1).double()"),

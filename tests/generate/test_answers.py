@@ -100,6 +100,45 @@ def test_wrong_completions_of_any_generator_are_one_line(alter: Alter, named: li
         assert "\n" not in str(raised.value)
 
 
+class Watched(Altered):
+    abilities = frozenset({"join", "watch"})
+
+    def generate(self, requests: Iterable[Request], *, watch: Any = None) -> Iterator[Completion]:
+        assert watch == "seen"
+        return super().generate(requests)
+
+
+@pytest.mark.parametrize(
+    ("forks", "named"),
+    [
+        ([("a", 2), ("b", 5), ("a", 3), ("b", 6)], None),
+        ([("a", 3), ("a", 2)], None),
+        ([("a", 3)], r"forks of group 'a' and none with the index 2 before them"),
+        ([("a", 2), ("a", 2)], r"rollout 2 of request 'a', which is not asked for, or given before"),
+        ([("b", 2)], r"rollout 2 of request 'b', which is not asked for"),
+        ([("c", 2)], r"rollout 2 of request 'c', which is not asked for"),
+    ],
+)
+def test_forks_of_a_watch_are_the_next_of_their_group_once_each(
+    forks: list[tuple[str, int]], named: str | None
+) -> None:
+    def alter(found: list[Completion]) -> list[Completion]:
+        return [*(replace(found[0], request_id=name, index=index) for name, index in forks), *found]
+
+    def found() -> list[Completion]:
+        watch: Any = "seen"
+        return list(answers_of(Watched(alter), REQUESTS, kind=kind_of("m:f"), num_words=10, watch=watch))
+
+    if named is None:
+        assert [(each.request_id, each.index) for each in found()][: len(forks)] == forks
+        with pytest.raises(PodsError, match="not asked for"):
+            answers(alter)
+        return
+    with pytest.raises(PodsError, match=named) as raised:
+        found()
+    assert "\n" not in str(raised.value)
+
+
 def test_a_generator_that_does_not_go_on_from_a_start_or_lacks_an_ability_is_named() -> None:
     start = Begun(index=4, token_ids=(5, 8), logprobs=(-0.5, 0.0), version=0)
     request = Request("b+4", (1,), 1, Sampling(max_new_tokens=3), first_index=4, stream="b", starts={4: start})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ import torch
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.lib.user_function import import_function
+from podsrl.lib.user_function import GIVEN, given_name, import_function
 from podsrl.run.before.prepare import prepare
-from podsrl.score.rewards import find_reward
+from podsrl.score.rewards import find_reward, is_importable_by_workers
 from podsrl.select import resolve_rule, try_rule
 from podsrl.select.groups import call_rule
 from podsrl.tasks import load_tasks
@@ -213,3 +214,41 @@ def test_an_advantage_may_have_any_layout_that_holds_numbers() -> None:
         try_advantage(on_the_meta_device, 2)
     with pytest.raises(UsageError, match=r"loss.advantage = .*by_keyword_only' takes .*; wanted a function f\(rewards"):
         resolve_advantage(f"{__name__}:by_keyword_only")
+
+
+def doubled(number: float) -> float:
+    return 2 * number
+
+
+def test_a_function_has_the_name_by_which_it_is_found() -> None:
+    assert given_name(doubled) == f"{__name__}:doubled" and not GIVEN
+    assert import_function(given_name(doubled), where="an option") is doubled
+
+
+def test_a_function_that_has_no_such_name_is_kept_by_this_process() -> None:
+    others: list[Callable[..., object]] = [
+        lambda: 1,
+        partial(doubled, 2),
+        "a-b".split,
+        type("Call", (), {"__call__": len})(),
+    ]
+    try:
+        for function in others:
+            name = given_name(function)
+            assert import_function(name, where="an option") is function
+            assert not is_importable_by_workers(name)
+        first, second = (given_name(partial(doubled, number)) for number in (1, 2))
+        assert first == second and import_function(first, where="an option")() == 4  # the later one
+    finally:
+        GIVEN.clear()
+    with pytest.raises(UsageError, match="an option is a function that a notebook or script defined; define it there"):
+        import_function(first, where="an option")
+
+
+def test_a_function_whose_name_another_one_has_by_now_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = doubled
+    monkeypatch.setitem(globals(), "doubled", lambda number: number)
+    name = given_name(own)
+    assert name == f"{__name__}:doubled (here)" and GIVEN.pop(name) is own
+    monkeypatch.undo()
+    assert given_name(own) == f"{__name__}:doubled" and not GIVEN

@@ -77,6 +77,21 @@ def in_two_rounds() -> Callable[[View, Sequence[Ask]], list[Ask]]:
     return rollouts
 
 
+def in_three_ways(*, text: str = "1+1=2 Answer: 2.", share: float = 0.5) -> Callable[[View, Sequence[Ask]], list[Ask]]:
+    """Half of a new group's rollouts plainly, a quarter that begin with a text, a quarter with another prompt too."""
+
+    def guide(view: View, asks: Sequence[Ask]) -> list[Ask]:
+        found = []
+        for ask in asks:
+            half, quarter = ask.num_rollouts // 2, ask.num_rollouts // 4
+            begun = replace(ask, num_rollouts=quarter, joins="", start=text, start_share=share, origin="begun")
+            prompt = f"What is 1 + 1?\n1+1=2 Answer: 2.\n\n{view.tasks[ask.index].prompt}"
+            found += [replace(ask, num_rollouts=half), begun, replace(begun, prompt=prompt, origin="both")]
+        return found
+
+    return guide
+
+
 def halves() -> Shape:
     return lambda groups, selections, advantages: [0.5 * each for each in advantages]
 

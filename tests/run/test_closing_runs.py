@@ -84,14 +84,20 @@ def test_rewards_of_workers_are_polled_and_change_no_group() -> None:
         each.parts.close()
 
 
+def stopped_and_resumed(folder: Path, *options: str) -> tuple[Trainer, list[StepResult], Trainer]:
+    """A run that was saved after a step, its next two steps, and one that goes on from what it saved."""
+    trainer = trainer_of(*options)
+    steps(trainer, 1)
+    trainer.save(folder, EXTRA)
+    wanted = steps(trainer, 2)
+    resumed = trainer_of(*options)
+    resumed.load(newest(folder))
+    return trainer, wanted, resumed
+
+
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     few = (CERTAIN, "rollouts.num_slots=8")
-    trainer = trainer_of(*few)
-    steps(trainer, 1)
-    trainer.save(tmp_path, EXTRA)
-    wanted = steps(trainer, 2)
-    resumed = trainer_of(*few)
-    resumed.load(newest(tmp_path))
+    trainer, wanted, resumed = stopped_and_resumed(tmp_path, *few)
     found = steps(resumed, 2)
     assert lines(found) == lines(wanted) and samples(found) == samples(wanted)
     assert torch.equal(weights(resumed), weights(trainer))
@@ -100,12 +106,7 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path) 
 def test_a_step_that_was_read_for_a_checkpoint_has_the_same_groups(tmp_path: Path) -> None:
     """It was generated whole, so only what was in vain is more."""
     few = (CERTAIN, "rollouts.num_slots=8", "steps.name=ahead", "rollouts.generator=beside:beside")
-    trainer = trainer_of(*few)
-    steps(trainer, 1)
-    trainer.save(tmp_path, EXTRA)
-    wanted = steps(trainer, 2)
-    resumed = trainer_of(*few)
-    resumed.load(newest(tmp_path))
+    _, wanted, resumed = stopped_and_resumed(tmp_path, *few)
     assert lines(steps(resumed, 2)) == lines(wanted)
     plain = trainer_of(*few[1:])
     steps(plain, 1)

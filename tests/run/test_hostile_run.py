@@ -61,4 +61,4 @@ def test_a_batch_that_ends_its_process_leaves_nothing_to_learn_and_says_why(
     monkeypatch.syspath_prepend(tmp_path)
     code, _, err = pods("train", "pods", *flags(*OPTIONS), "--task.rewards.bad_rewards:dies=1.0", "--out=none")
     assert code == 1
-    assert "reward 'bad_rewards:dies': the worker that judged it died (exit code 0)" in err
+    assert "reward 'bad_rewards:dies': its worker died (exit code 0)" in err

@@ -146,6 +146,14 @@ def test_two_processes_close_the_groups_that_one_closes(two: Any) -> None:
     assert_same(two.run(train, options, 3), one)
 
 
+def test_two_processes_prune_and_branch_as_one_does(two: Any) -> None:
+    options = ("steer.prune=small_steering:Learned", "steer.branch=small_steering:Forked", *ROUNDS, "optim.lr=3e-4")
+    one = alone(options, 3)
+    assert all(line["tokens/given"] == 4 and line["rollouts/all"] > 48 for line in one[0])
+    assert any(line["rollouts/pruned"] for line in one[0])
+    assert_same(two.run(train, options, 3), one)
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2", "zero2"])
 def test_two_processes_match_one_in_float32(two: Any, strategy: str) -> None:
     """A gradient here has up to 24 rows x 24 tokens; its terms cancel to no less than a hundredth of their sum."""

@@ -168,9 +168,7 @@ def test_a_hang_a_death_and_an_exception(functions: Any) -> None:
     assert hung.faults[0].reason == f"reward '{name}' took longer than 0.5 s and was stopped"
     assert worker.judge(name, texts("a", "cc")).values == [1.0, 2.0]
     dead = worker.judge(name, texts("a", "die"))
-    assert {fault.reason for fault in dead.faults.values()} == {
-        f"reward '{name}': the worker that judged it died (exit code 7)"
-    }
+    assert {fault.reason for fault in dead.faults.values()} == {f"reward '{name}': its worker died (exit code 7)"}
     alone = worker.judge(name, texts("a", "raise", "cc"))
     assert alone.values[::2] == [1.0, 2.0]
     assert alone.faults[1].reason.startswith(f"reward '{name}' raised KeyError: 'no' (trl_rewards.py, line ")

@@ -70,7 +70,7 @@ def test_what_crashes_hangs_or_wants_too_much_memory_spoils_its_own_row_only(
         5: "exhausted",
         6: "raised",
     }
-    assert reason(values, 1) == f"reward '{name}': the worker that judged it died (killed by SIGSEGV)"
+    assert reason(values, 1) == f"reward '{name}': its worker died (killed by SIGSEGV)"
     assert reason(values, 3) == f"reward '{name}' took longer than 0.6 s and was stopped"
     assert reason(values, 4).startswith(f"reward '{name}' raised SystemExit: 3 (worker_rewards.py, line ")
     assert reason(values, 5).startswith(f"reward '{name}' raised MemoryError")

@@ -14,7 +14,7 @@ from podsrl.compare.systems import parts_of_slots, read_system, system_names
 from podsrl.config.files import read_tree
 from podsrl.config.load import build, load_config
 from podsrl.config.schema import CompareConfig
-from podsrl.control import ENOUGH, GUIDES, KEEPS, QUESTIONS, ROLLOUTS, make_budget
+from podsrl.control import ENOUGH, GUIDES, KEEPS, PRUNE, PRUNES, QUESTIONS, ROLLOUTS, make_budget
 from podsrl.control.tables import DEFAULTS
 from podsrl.errors import UsageError
 from podsrl.lib.options import check_options
@@ -30,6 +30,7 @@ TABLES = {
     "budget.guide": GUIDES,
     "budget.keep": KEEPS,
     "loss.shape": SHAPES,
+    "steer.prune": PRUNES,
 }
 
 
@@ -57,6 +58,8 @@ def test_every_part_is_used_by_a_recipe() -> None:
         for key in keys
     }
     used.add(("budget.rollouts", load_config("auto").budget.rollouts))
+    used |= {("loss.shape", name) for name in load_config("gigpo").loss.shape}
+    used |= {("steer.prune", name) for name in ("never", "random")}
     defaults = {(f"budget.{slot}", name) for slot, name in DEFAULTS.items()}
     assert {(key, name) for key, table in TABLES.items() for name in table} - defaults <= used
 
@@ -66,6 +69,10 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("rollouts", "harder"): {"most": (1, 2.5), "mode": ["et"], "std": [1], "bound": [3]},
     ("rollouts", "bandit"): {"arms": ((), (1, 2), (4, 2)), "eta": [0.0], "gamma": [0.0], "k": [0], "price_rate": [-1]},
     ("rollouts", "worth"): {"rows": [0], "window": [0]},
+    ("rollouts", "seek"): {"right": [-1], "wrong": [-1], "more": [0], "most": [1]},
+    ("rollouts", "neyman"): {"share": (0.0, 1.5), "least": [1], "most": [1], "memory": (-0.1, 1.1)},
+    ("rollouts", "varied"): {"rounds": (0, 17), "share": (0.0, 1.5), "growth": (0, 1.5)},
+    ("rollouts", "hints"): {"most": (-0.1, 1.0), "least": (-0.1, 0.9), "noise": [1.0]},
     ("rollouts", "confidence"): {"phases": (0, 17), "alpha": (0.0, 1.0), "explore": [-1], "prior": [0], "largest": [0]},
     ("questions", "dynamics"): {"forget": (1.1, -0.1), "candidates": [0]},
     ("questions rollouts", "difficulty"): {"temperature": [0], "target": [1.5], "every": [0], "num_references": [0]},
@@ -74,6 +81,10 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
         "window": [0],
     },
     ("guide", "examples"): {"count": [0], "size": [0], "max_characters": [0]},
+    ("guide", "nudge"): {"count": [0], "drop": (-0.1, 1.1), "form": ["hint"]},
+    ("prune", "quality"): {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
+    ("shape", "anchors"): {"weight": [-1.0], "discount": (-0.1, 1.1), "state": ["page"]},
+    ("shape", "contexts"): {"weight": [-1.0]},
     ("shape", "novelty"): {"weight": [-1.0], "bound": [-1.0]},
     ("shape", "bins"): {"beta": [0], "eta": [-1], "clip": [0], "largest": [0], "gamma": [2], "hysteresis": [0.5]},
 }
@@ -90,10 +101,11 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ],
 )
 def test_an_option_out_of_its_range_is_named(slots: str, part: str, option: str, value: object) -> None:
-    options = {part: {option: value}}
+    options = {part: {"at": 8, option: value} if slots == "prune" else {option: value}}
+    alone = {"shape": SHAPE, "prune": PRUNE}
     with pytest.raises(UsageError, match=rf"^options\.{part}\.{option} = "):
-        if slots == "shape":
-            make_slots([SHAPE], {SHAPE.option: [part]}, options)
+        if slots in alone:
+            make_slots([alone[slots]], {alone[slots].option: [part]}, options)
         else:
             make_budget(dict.fromkeys(slots.split(), part), options)
 

@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerFast
 
 from podsrl.control import Ask, View, make_budget
 from podsrl.control.population import Population, simulate
+from podsrl.lib.part_states import split_states, whole_states
 from podsrl.policy import prompt_ids
-from podsrl.run.saving.part_states import split_states, whole_states
 from podsrl.systems.xrpo import Examples, vector_of, with_examples
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Task, TokenMarkup

@@ -71,6 +71,13 @@ def test_a_pruned_answer_is_in_no_mean_and_a_guided_one_is_compared_with_guided_
     assert likelihoods(group).tolist() == pytest.approx(expected)
 
 
+def test_given_tokens_are_in_no_mean() -> None:
+    said = rollout(1, (-1.0, 0.0, 0.0, -2.0))
+    said = replace(said, completion=replace(said.completion, given=((1, 3),)))
+    group = replace(FOUR, rollouts=(FOUR.rollouts[0], said, *FOUR.rollouts[2:]))
+    assert likelihoods(group).tolist() == likelihoods(FOUR).tolist()
+
+
 def test_an_advantage_rises_by_at_most_the_bound_and_never_falls() -> None:
     draw = torch.Generator().manual_seed(0)
     for _ in range(50):

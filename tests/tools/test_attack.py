@@ -164,7 +164,7 @@ def test_a_call_of_trl_s_form_that_hangs_or_exits_escapes_and_the_attack_goes_on
     reasons = {str(one.reason).partition(": ")[2] or str(one.reason) for one in found.escaped}
     assert reasons == {
         "reward 'attacked_rewards:trl_hostile' took longer than 1 s and was stopped",
-        "the worker that judged it died (exit code 3)",
+        "its worker died (exit code 3)",
     }
     escaped = {(one.family, one.hack) for one in found.escaped}
     assert ("regex bomb", "digits") in escaped and len(found.escaped) <= 64 * 3

@@ -62,29 +62,27 @@ def check_reward(
     workers: NumWorkers = None,
     timeout: Timeout = None,
     all_of_it: Annotated[
-        bool, typer.Option("--all", help="Also what is in order: all times and counts, all families of hacks.")
+        bool, typer.Option("--all", help="Also show what is in order: all times, counts and families of hacks.")
     ] = False,
     json: Annotated[bool, typer.Option(help="Print the result as JSON, all of it.")] = False,
 ) -> None:
-    """Try reward functions on stored completions: times, failures, constant values, agreement with labels.
-
-    Every completion is judged twice, in worker processes as in a run. The column "label" (true or false) says which
-    completions are right; without it, "is_correct" does, the verdict of an earlier reward. The exit code is 1 if a run
-    with these rewards would fail.
-
-    With --attack no completions are needed: the command writes some thousand texts that should earn nothing and
-    compares their rewards with those of honest right and wrong answers. The exit code is 1 if a text pays or makes the
-    reward fail.
+    """Try reward functions before you train on them: on stored completions, or by an attack.
 
     [bold]Examples[/]
 
       pods check-reward completions.jsonl --reward math_correct
-
       pods check-reward runs/a/groups.jsonl --reward correct --reward mine:brief
-
       pods check-reward --attack --reward my_rewards:right --task gsm8k
-
       pods check-reward --attack --config my.toml --out hacks.jsonl
+
+    Every completion is judged twice, in worker processes as in a run. The command reports times, failures, constant
+    rewards, and how often the rewards agree with labels. The column "label" (true or false) says which completions are
+    correct; without it, the column "is_correct" does, which holds the verdict of an earlier reward. The exit code is 1
+    if a run with these rewards would fail.
+
+    With --attack you need no completions: the command writes some thousand texts that should earn nothing, and compares
+    their rewards with those of honest answers, correct and wrong. The exit code is 1 if the reward pays for such a text
+    or fails on it.
     """
     if (reward is None) == (config is None):
         raise UsageError("pods check-reward wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG")

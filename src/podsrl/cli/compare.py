@@ -44,18 +44,19 @@ def demo(
     ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
 ) -> None:
-    """Watch four ways of training against each other, on a laptop, with no download.
-
-    A tiny language model learns to add, from about 1 % of right answers, with a KL penalty. GRPO trains on 16
-    rollouts per question; GRPO with gradient accumulation generates and trains on 64; PODS generates 64 and trains on
-    the 16 whose rewards vary most; auto generates and trains as many as are worth their cost. Same seconds for each:
-    60, or more where two measured steps are slower than the ones that this was chosen for.
+    """Compare four ways of training, side by side, on a laptop and without a download.
 
     [bold]Examples[/]
 
-      pods demo
-      pods demo --quick
-      pods demo --num_seeds=5     longer, with useful intervals
+      pods demo                   two seeds of each way: four minutes or more
+      pods demo --quick           a few seconds of each way, to see that it works
+      pods demo --num_seeds=5     more seeds, and narrower intervals
+
+    A tiny language model learns to add. At the start about 1 % of its answers are correct, and a KL penalty makes every
+    trained rollout cost an update. GRPO generates and trains on 16 rollouts per question. GRPO with gradient
+    accumulation generates and trains on 64. PODS generates 64 and trains on the 16 whose rewards vary most. Auto
+    generates and trains on as many as are worth their cost. Every run trains for the same time: 60 seconds, or longer
+    if two measured steps are slower here than on the machine for which 60 was chosen.
     """
     given = {text.removeprefix("--").split("=")[0] for text in context.args}
     errors.print(QUESTION, markup=False, highlight=False, soft_wrap=True)
@@ -73,10 +74,10 @@ def compare(
         Path | None,
         typer.Option("--out", "-o", help="Output folder. If it already holds this comparison, the comparison resumes."),
     ] = None,
-    processes: Annotated[int, typer.Option(help="Processes of each run, as of pods launch.")] = 1,
+    processes: Annotated[int, typer.Option(help="Processes per run, as in pods launch.")] = 1,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
 ) -> None:
-    """Run arms on paired seeds for equal training time, and measure speed-ups with intervals.
+    """Train several arms on the same seeds for the same time, and measure speed-ups with intervals.
 
     [bold]Examples[/]
 
@@ -85,7 +86,7 @@ def compare(
       pods compare paper/compare-a     setting (a) of the paper, both arms
       pods compare my-arms.toml --base.stop.seconds=120 --out runs/mine
 
-    To put existing runs side by side: pods report runs/a runs/b
+    To put runs that you already have side by side, use pods report runs/a runs/b.
 
     [bold]A file of arms[/] (docs/comparing.md explains every key)
 

@@ -31,20 +31,22 @@ def show_config(
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Print a whole config as TOML: defaults, then CONFIG, then flags.")
     ] = False,
-    of: Annotated[str, typer.Option(help="Whose options: train, compare or pretrain.")] = "train",
+    of: Annotated[str, typer.Option(help="The command whose options to list: train, compare or pretrain.")] = "train",
     json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
 ) -> None:
-    """List the options of a config: what each takes, its default, its meaning.
+    """List the options of a config: the values that each takes, its default and its meaning.
 
     [bold]Examples[/]
 
       pods config                                 every option of pods train
       pods config rollouts                        one section
-      pods config select.rule                     one option and its known names
-      pods config num_generations                 what another library calls so
-      pods config --search memory                 options that speak of memory
+      pods config select.rule                     one option and its known values
+      pods config num_generations                 what another library calls it
+      pods config --search memory                 options that mention memory
       pods config --resolved pods > mine.toml     a whole config, to start from
-      pods config --of compare                    options of pods compare
+      pods config --of compare                    the options of pods compare
+
+    Every option is also a flag, such as pods train pods --select.num_kept=8.
     """
     word, overrides = split_words(what, context.args)
     if of not in SCHEMAS:

@@ -86,6 +86,12 @@ def print_paragraph(text: str, indent: str = "", style: str | None = None, *, st
     output.print(wrapped, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def check_plot(plot: Path | None) -> None:
+    """UsageError: the file of --plot is of no kind that a picture is written as, or its folder is not there."""
+    if plot is not None and (plot.suffix not in (".png", ".svg", ".pdf") or not plot.parent.is_dir()):
+        raise UsageError(f"--plot {plot}: wanted a file that ends in .png, .svg or .pdf, in a folder that exists")
+
+
 def new_folder(name: str) -> Path:
     """runs/NAME-DATE-TIME, which no earlier run has."""
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"

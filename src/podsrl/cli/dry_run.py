@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,16 @@ from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, cut
 from podsrl.lib.imports import load
+from podsrl.lib.time_left import time_text
 
 if TYPE_CHECKING:
+    from podsrl.plan.duration import Duration
     from podsrl.plan.inputs import Inputs, Trial
     from podsrl.plan.preview import Preview
 
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
+MOST_SECONDS = 60.0
+"""A step that takes longer, by the sizes of its model, is not measured."""
 DETAILS = ("prompts", "tokens", "checked", "update")
 """Lines that only `--all` shows."""
 
@@ -35,7 +40,7 @@ def show_plan(
     words: Sequence[str] = (),
     is_all: bool = False,
 ) -> None:
-    """Check what a run would check before its weights, and print what it would do.
+    """Check what a run would check before its weights, print what it would do, and how long by a measured step.
 
     Args:
         config: of the run; None with --resume.
@@ -58,12 +63,15 @@ def show_plan(
         raise UsageError(f"--processes {processes}: wanted at least 1")
     bound = None if memory is None else parse_memory(memory)
     load("podsrl.plan.inputs", "podsrl.plan.preview")
+    from podsrl.plan.duration import predict
     from podsrl.plan.inputs import check_inputs
     from podsrl.plan.preview import preview_run
+    from podsrl.run.before.settle import settle
     from podsrl.run.saving.folder import RunFolder
 
     if out is not None:
         RunFolder(out).check_is_free()
+    config, choices = settle(config, processes)
     with errors.status("reading the questions and trying the rewards"):
         inputs = check_inputs(config, processes)
     try:
@@ -73,25 +81,27 @@ def show_plan(
             say("\n".join(input_lines(inputs)))
         raise
     advice = None if bound is None else advise_on(config, bound, processes, inputs.num_eval).to_json()
+    with errors.status("measuring a step (Ctrl-C leaves it out)"):
+        time = predict(config, preview, inputs, MOST_SECONDS)
     if as_json:
         memory_json = {"memory": advice} if advice else {}
-        output.print_json(data={**preview.to_json(), **memory_json, "inputs": inputs.to_json()})
+        output.print_json(data={**preview.to_json(), **memory_json, "time": asdict(time), "inputs": inputs.to_json()})
     else:
         if advice:
             command = ["pods", "train"] if processes == 1 else ["pods", "launch", "--processes", str(processes)]
             print_advice(advice, [*command, *words])
         else:
-            print_paragraph(_verdict(preview, inputs), style="bold")
-        _print(preview, inputs, is_all)
+            print_paragraph(_verdict(preview, inputs, time), style="bold")
+        _print(preview, inputs, time, choices, is_all)
     if (advice and not advice["fits"]) or any(trial.invalid_reason is not None for trial in inputs.trials):
         raise typer.Exit(1)
 
 
-def _print(preview: Preview, inputs: Inputs, is_all: bool) -> None:
+def _print(preview: Preview, inputs: Inputs, time: Duration, choices: Sequence[str], is_all: bool) -> None:
     """The plan as lines, and with `is_all` two tables; then on stderr warnings, and what was not checked."""
     from podsrl.run.before.no_effect import idle_notes
 
-    lines = [*input_lines(inputs), *_lines(preview)]
+    lines = [*input_lines(inputs), *_lines(preview), _time_line(time), *(f"chosen   {line}" for line in choices)]
     say("\n".join(line for line in lines if is_all or line[:9].strip() not in DETAILS))
     if is_all:
         _print_memory(preview)
@@ -108,15 +118,32 @@ def _print(preview: Preview, inputs: Inputs, is_all: bool) -> None:
         say(line, errors)
 
 
-def _verdict(preview: Preview, inputs: Inputs) -> str:
+def _verdict(preview: Preview, inputs: Inputs, time: Duration) -> str:
     needs = f"about {size_text(preview.needed_bytes)} at the peak, and {preview.machine} has"
-    needs = f"the run needs {needs} {size_text(preview.machine_bytes)}."
+    needs = f"the run needs {needs} {size_text(preview.machine_bytes)}"
+    needs += f". It takes about {time_text(time.total_seconds)}{_roughly(time)}."
     if preview.needed_bytes > preview.machine_bytes:
         return f"Too large for this machine: {needs}"
     if inputs.not_checked:
         return f"Not ready on this machine, see below what was not checked; {needs}"
     is_broken = any(trial.invalid_reason is not None for trial in inputs.trials)
     return f"{'Not ready: a reward failed on its trial' if is_broken else 'Ready to train'}; {needs}"
+
+
+def _roughly(time: Duration) -> str:
+    return ", a guess by the model's sizes alone" if time.why_not_measured else ""
+
+
+def _time_line(time: Duration) -> str:
+    pace, evals = time.pace, counted(time.num_evals, "evaluation")
+    held = f"; at most {size_text(pace.peak_bytes)} in all" if pace.peak_bytes else ""
+    how = f"by the model's sizes alone: {time.why_not_measured}" if time.why_not_measured else "measured on a step"
+    if pace.is_update_guessed and not time.why_not_measured:
+        how += " whose rewards were alike in each group, so that its update is by sizes"
+    return (
+        f"time     {counted(time.num_steps, 'step')} of {pace.step_seconds:.2g} s and {evals} of about "
+        f"{time.eval_seconds:.2g} s ({how}{held})"
+    )
 
 
 def input_lines(inputs: Inputs) -> list[str]:
@@ -138,7 +165,7 @@ def input_lines(inputs: Inputs) -> list[str]:
         f"run      {inputs.schedule}",
         *(f"costs    {each.removeprefix('costs in use: ')}" for each in inputs.costs),
     ]
-    return [*lines, f"checked  in {inputs.seconds:.1f} s; no weights were loaded"]
+    return [*lines, f"checked  in {inputs.seconds:.1f} s"]
 
 
 def _trial_text(trial: Trial) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,9 @@ from rich.table import Table
 
 from podsrl.cli.console import errors, output, split_words
 from podsrl.cli.progress import bar, waiting
+from podsrl.cli.search import SearchFlags, evaluate_search
 from podsrl.errors import UsageError
-from podsrl.evaluate.target import READ_ROLLOUTS, find_target
+from podsrl.evaluation.target import READ_ROLLOUTS, Target, find_target
 from podsrl.lib.imports import load
 
 if TYPE_CHECKING:
@@ -45,40 +47,107 @@ def evaluate(
     ],
     task: Annotated[str | None, typer.Option(help="Task set, instead of the config's own.")] = None,
     num_questions: Annotated[
-        int, typer.Option(min=0, help="Held-out questions to ask, evenly spread; 0: all.", show_default=True)
+        int, typer.Option(min=0, help="Number of held-out questions, evenly spread; 0: all.", show_default=True)
     ] = 0,
     samples: Annotated[int | None, typer.Option(min=1, help="Answers per question (eval.num_samples).")] = None,
     temperature: Annotated[float | None, typer.Option(help="Softmax temperature (eval.temperature).")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all completions (JSONL).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")] = False,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    search: Annotated[
+        str | None, typer.Option(help="Ways to choose one of several answers, joined by commas: docs/search.md.")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="Of a search: says how good an answer is so far; steps, or module:function.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Of a search: most tokens for a question.")] = None,
+    step_end: Annotated[
+        str | None, typer.Option(help="Of a search: text that ends a step; default: an empty line.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Of a search: picture of accuracy against tokens (.png, .svg, .pdf).")
+    ] = None,
 ) -> None:
-    """Measure held-out accuracy by sampling: pass@1, maj@k, pass@k, with and without the wanted form.
+    """Measure held-out accuracy from sampled answers: pass@1, maj@k and pass@k; or that of searches.
 
     [bold]Examples[/]
 
       pods eval runs/mine
       pods eval Qwen/Qwen2.5-3B-Instruct --task gsm8k --num-questions 100
-      pods eval pods --task.digits=3 -o answers.jsonl   its base model, harder
-    """
-    from podsrl.tools.completions import check_out
+      pods eval pods --task.digits=3 -o answers.jsonl   its base model
+      pods eval steps --search majority,particles --judge steps --tokens 2560
 
+    The result counts correct answers with and without the form that the task asks for. With --search it is the
+    accuracy of the one answer that each search gives, at 1, 2, 4, 8 … answers up to --samples, and the tokens that
+    were generated for it.
+    """
     name, overrides = split_words(target, context.args)
     if name is None:
         raise UsageError("pods eval wants a run's folder, a config or a model, e.g. `pods eval pods`")
+    given = {"eval.num_samples": samples, "eval.temperature": temperature}
+    overrides += [f"--{key}={value}" for key, value in given.items() if value is not None]
+    flags = SearchFlags(search=search, judge=judge, tokens=tokens, step_end=step_end, plot=plot)
+    if search is None:
+        flags.check_unused()
+    elif out is not None:
+        raise UsageError(f"--out {out}: a search writes no file of completions; leave it out, or leave --search out")
+    found = target_of(name, overrides, task, out, is_forced=force)
+    load("podsrl.evaluation.evaluator", "transformers.modeling_utils")
+    if search is not None:
+        return evaluate_search(found, flags, num_questions, is_json=json)
+    answered = answers_of(found, num_questions, out)
+    _show(answered, found.config.eval.num_samples, json)
+    if not answered.is_whole:
+        raise KeyboardInterrupt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What an evaluation found."""
+
+    groups: list[Group]
+    """The judged answers of each question, in the order in which they were done."""
+    num_stopped: int
+    """Answers that could not be judged within the limits."""
+    num_wanted: int
+    """Questions that were to be asked."""
+
+    @property
+    def is_whole(self) -> bool:
+        """False where Ctrl-C ended it."""
+        return len(self.groups) == self.num_wanted
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Of the questions that were answered, at least one."""
+        from podsrl.score.accuracy import accuracy_of
+
+        return accuracy_of(self.groups, num_stopped=self.num_stopped)
+
+
+def target_of(
+    name: str, overrides: list[str], task: str | None, out: Path | None = None, *, is_forced: bool = False
+) -> Target:
+    """What an evaluation is of; it says which checkpoint of a run that is.
+
+    Raises:
+        UsageError: an option that no evaluation reads, `out` cannot be written, or what `find_target` raises.
+    """
+    from podsrl.tools.completions import check_out
+
     for text in overrides:
         if not text.removeprefix("--").startswith(READ):
             raise UsageError(f"{text}: an evaluation does not read it; it reads {', '.join(READ)}")
-    check_out(out, is_forced=force)
-    given = {"eval.num_samples": samples, "eval.temperature": temperature}
-    overrides += [f"--{key}={value}" for key, value in given.items() if value is not None]
-
+    check_out(out, is_forced=is_forced)
     found = find_target(name, overrides, task)
     for line in found.notes:
         errors.print(line, markup=False, soft_wrap=True)
+    return found
 
-    load("podsrl.evaluate.evaluator", "transformers.modeling_utils")
-    from podsrl.evaluate.evaluator import Evaluator
+
+def answers_of(found: Target, num_questions: int = 0, out: Path | None = None) -> Answered:
+    """Evaluate, and show how far it is: `num_questions` of the held-out questions, 0: all."""
+    from podsrl.evaluation.evaluator import Evaluator
 
     with ExitStack() as stack:
         with waiting("loading"):
@@ -87,47 +156,42 @@ def evaluate(
             )
         for warning in evaluator.warnings:
             errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
-        groups, is_whole = _ask(evaluator, out)
-    num_stopped = evaluator.scorer.stats.num_stopped
-    _show(groups, num_stopped, found.config.eval.num_samples, len(evaluator.questions), json)
-    if not is_whole:
-        raise KeyboardInterrupt
+        groups = _ask(evaluator, out)
+    return Answered(groups=groups, num_stopped=evaluator.scorer.stats.num_stopped, num_wanted=len(evaluator.questions))
 
 
-def _ask(evaluator: Any, out: Path | None) -> tuple[list[Group], bool]:
-    """Every question's answers, or those judged before Ctrl-C; and whether they are all."""
+def _ask(evaluator: Any, out: Path | None) -> list[Group]:
+    """Every question's answers, or those judged before Ctrl-C."""
     from podsrl.tools.completions import completions_writer, stored_group
 
     groups: list[Group] = []
     total, num_right, num_judged = len(evaluator.questions), 0, 0
-    try:
-        with completions_writer(out) as write, bar("evaluating") as advance:
-            advance(0, total, f"0 of {total:,} questions")
-            for group in evaluator.answers():
-                write(stored_group(group))
-                groups.append(group)
-                num_right += sum(rollout.is_correct for rollout in group.rollouts)
-                num_judged += len(group.rollouts)
-                so_far = f"accuracy so far {num_right / num_judged:.1%}"
-                advance(len(groups), total, f"{len(groups):,} of {total:,} questions, {so_far}")
-    except KeyboardInterrupt:
-        return groups, False
-    return groups, True
+    with suppress(KeyboardInterrupt), completions_writer(out) as write, bar("evaluating") as advance:
+        advance(0, total, f"0 of {total:,} questions")
+        for group in evaluator.answers():
+            write(stored_group(group))
+            groups.append(group)
+            num_right += sum(rollout.is_correct for rollout in group.rollouts)
+            num_judged += len(group.rollouts)
+            so_far = f"accuracy so far {num_right / num_judged:.1%}"
+            advance(len(groups), total, f"{len(groups):,} of {total:,} questions, {so_far}")
+    return groups
 
 
-def _show(groups: list[Group], num_stopped: int, num_samples: int, total: int, json: bool) -> None:
-    from podsrl.score.accuracy import accuracy_metrics, accuracy_of
+def _show(answered: Answered, num_samples: int, json: bool) -> None:
+    from podsrl.score.accuracy import accuracy_metrics
 
-    if not groups:
+    if not answered.groups:
         errors.print("no question was answered")
         return
-    result = accuracy_of(groups, num_stopped=num_stopped)
     if json:
-        output.print_json(data={**accuracy_metrics(result), "num_questions_wanted": total})
+        metrics = accuracy_metrics(answered.accuracy)
+        output.print_json(data={**metrics, "num_questions_wanted": answered.num_wanted})
         return
-    output.print(_table(result, num_samples))
-    if len(groups) < total:
-        output.print(f"stopped early: {len(groups)} of {total} questions; those with short answers come first")
+    output.print(_table(answered.accuracy, num_samples))
+    if not answered.is_whole:
+        asked = f"{len(answered.groups)} of {answered.num_wanted} questions"
+        output.print(f"stopped early: {asked}; those with short answers come first")
 
 
 def _table(result: Accuracy, num_samples: int) -> Table:

@@ -29,18 +29,18 @@ def report(
     ] = False,
     port: Annotated[str | None, typer.Option("--port", hidden=True)] = None,
 ) -> None:
-    """Write one self-contained HTML page: curves, time by stage, token ledger, and every recorded rollout.
-
-    For a file of completions, the page shows each question with its completions, right or wrong.
-
-    With --live the page follows runs that go on, until Ctrl-C.
+    """Write a page about runs, as one HTML file: curves, time by stage, tokens and recorded rollouts.
 
     [bold]Examples[/]
 
       pods report runs/mine
-      pods report runs/a runs/b --out both.html
-      pods report runs/mine --live
-      pods report answers.jsonl
+      pods report runs/a runs/b --out both.html    two runs, side by side
+      pods report runs/mine --live                 while the run goes on
+      pods report answers.jsonl                    the answers of pods eval
+
+    For a file of completions, the page shows each question with its completions, correct or wrong.
+
+    With --live, the command writes the page again and again while runs go on, until you press Ctrl-C.
     """
     if port is not None:
         raise UsageError(
@@ -78,7 +78,15 @@ def doctor(
         bool, typer.Option("--all", help="Also the rule of matrix products, recipes, task sets and rewards.")
     ] = False,
 ) -> None:
-    """Show what this machine offers and what podsrl would use."""
+    """Show what this machine offers, and what podsrl would use.
+
+    [bold]Examples[/]
+
+      pods doctor           versions, devices and memory
+      pods doctor --all     also the recipes, task sets and rewards by name
+
+    If you report a fault, add what this command prints.
+    """
     from importlib.metadata import version
 
     import torch

@@ -38,19 +38,19 @@ def launch(
         str | None, typer.Option("--nodes", "--node-rank", "--rendezvous", "--join-seconds", hidden=True)
     ] = None,
 ) -> None:
-    """Train with several processes of this machine: the same numbers as with one, up to rounding.
-
-    Each process generates, scores and trains its share of a step's questions. Any value of the config can be set as
-    --section.key=value; scale.strategy says what the processes hold: ddp, zero2 or fsdp2. A run may be resumed with
-    another number of processes, or by pods train.
+    """Train with several processes on this machine: the same numbers as with one, up to rounding.
 
     [bold]Examples[/]
 
-      pods launch --processes 2 pods               PODS on the demo's task
-      pods launch --processes 8 my.toml --scale.strategy=fsdp2     sharded weights
-      pods launch --processes 4 --resume runs/mine resume with four
+      pods launch --processes 2 pods                 PODS, on small sums
+      pods launch --processes 8 my.toml --scale.strategy=fsdp2   sharded weights
+      pods launch --processes 4 --resume runs/mine   resume with four processes
 
-    [bold]Two machines[/], of which the first has the address 10.0.0.1; --node-rank 1 on the second
+    Each process generates, scores and trains on its share of a step's questions. Every option of the config is also a
+    flag, --section.key=value; scale.strategy says what the processes hold: ddp, zero2 or fsdp2. You may resume a run
+    with another number of processes, or with pods train.
+
+    [bold]Two machines[/], of which the first has the address 10.0.0.1. On the second, write --node-rank 1.
 
       torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 \\
         --master-addr 10.0.0.1 --master-port 29500 \\

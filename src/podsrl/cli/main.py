@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from podsrl.cli import check_reward, compare, config, evaluate, inspect, launch, plan, systems, train, watch
+from podsrl.cli import check_reward, compare, config, diagnose, evaluate, inspect, launch, plan, systems, train, watch
 from podsrl.cli.console import errors, output
 from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand
 from podsrl.errors import PodsError, UsageError, one_line, printable
@@ -42,11 +42,22 @@ class _Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+HELP = """Train language models with verifiable rewards, and update them only on the rollouts that teach.
+
+[bold]Examples[/]
+
+  pods train pods --out runs/first     a tiny model learns to add, in a minute
+  pods report runs/first               a page of curves and answers
+  pods demo                            PODS beside GRPO, in some minutes
+  pods train mine.toml --dry-run       check a config of your own
+  pods config                          list all options
+
+pods COMMAND --help shows examples of each command."""
+
 app = typer.Typer(
     name="pods",
     cls=_Commands,
-    help="Train language models with verifiable rewards, and spend the update only on the rollouts that teach.",
-    epilog="Start with:  pods demo      Then:  pods train pods --select.num_kept=8      All options:  pods config",
+    help=HELP,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -63,6 +74,7 @@ app.command("eval", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(evaluate.
 app.command("check-reward")(check_reward.check_reward)
 app.command()(watch.watch)
 app.command()(inspect.report)
+app.command()(diagnose.diagnose)
 app.command(cls=PretrainCommand, context_settings=OWN_ARGUMENTS)(train.pretrain)
 app.command()(inspect.doctor)
 

@@ -13,7 +13,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from podsrl.cli.console import errors, output, print_paragraph, say, size_text, split_words
+from podsrl.cli.console import check_plot, errors, output, print_paragraph, say, size_text, split_words
 from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.cli.progress import bar
 from podsrl.config.files import merge
@@ -39,25 +39,28 @@ def plan(
     memory: Annotated[
         str | None, typer.Option(help="Stay under this size, such as 24GiB; default: this machine's memory.")
     ] = None,
-    all_of_it: Annotated[bool, typer.Option("--all", help="Also every n, memory, and the check by stage.")] = False,
+    all_of_it: Annotated[
+        bool, typer.Option("--all", help="Also show every n, the memory, and the check by stage.")
+    ] = False,
     json: Annotated[bool, typer.Option(help="Print the result as JSON on stdout.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the map of n and m to this file (.png, .svg, .pdf).")] = None,
     write: Annotated[
         Path | None, typer.Option(help="Write a new config (.toml): CONFIG with the costs of this machine.")
     ] = None,
 ) -> None:
-    """Suggest rollouts to generate (n), to keep (m) and the micro-batch, for this model on this machine.
-
-    The command measures a few real steps without learning anything, predicts every choice, and runs the suggestion to
-    compare prediction and measurement. --write makes a config with the costs by which the recipe auto decides.
+    """Suggest how many rollouts to generate (n) and to keep (m), for this model on this machine.
 
     [bold]Examples[/]
 
-      pods plan pods                                   the demo, in about a minute
-      pods plan my.toml --measure 120 --plot plan.png  longer, with a picture
-      pods plan runs/mine/config.toml --json          the config of a run
-      pods plan my.toml --memory 24GiB                 for a smaller GPU
-      pods plan auto --write mine.toml                 what pays here: pods train mine.toml
+      pods plan pods                                    about a minute
+      pods plan my.toml --measure 120 --plot plan.png   longer, with a picture
+      pods plan runs/mine/config.toml --json            the config of a run
+      pods plan my.toml --memory 24GiB                  for a smaller GPU
+      pods plan auto --write mine.toml                  then: pods train mine.toml
+
+    The command measures a few real steps without learning anything, predicts every choice of n, m and the micro-batch,
+    and then runs its suggestion, to compare the prediction with a measurement. --write makes a config that holds the
+    measured costs, by which the recipe auto decides.
     """
     name, overrides = split_words(target, context.args)
     if name is None:
@@ -66,8 +69,7 @@ def plan(
         raise UsageError(f"{name} is a folder, and pods plan wants a CONFIG; of a run: pods plan {name}/config.toml")
     if not measure > 0:
         raise UsageError(f"--measure {measure:g}: wanted seconds above 0, e.g. --measure 60")
-    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"--plot {plot}: wanted a file that ends in .png, .svg or .pdf")
+    check_plot(plot)
     if write is not None and (write.suffix != ".toml" or write.exists() or not write.parent.is_dir()):
         raise UsageError(f"--write {write}: wanted a new file that ends in .toml, in a folder that exists")
     bound = None if memory is None else parse_memory(memory)
@@ -103,7 +105,11 @@ def _plan(name: str, overrides: list[str], seconds: float, bound: int | None) ->
     from podsrl.plan.probe import run_probes, still_trainer, verify
     from podsrl.plan.result import to_json
     from podsrl.plan.search import make_plan
+    from podsrl.run.before.settle import settle
 
+    config, notes = settle(config)
+    for line in notes:
+        say(line, errors)
     with ExitStack() as stack:
         progress = stack.enter_context(bar("measuring"))
         progress(0, None, "loading")

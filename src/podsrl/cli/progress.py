@@ -1,11 +1,13 @@
 """What a person sees while something runs: a bar with the time left, or plain lines where there is no terminal.
 
+In a notebook, one line is written over.
 Without a terminal, a line appears every ten seconds, even when there is nothing new: this tells a slow phase from a
 process that hangs. Lines printed by `say` come on top.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -30,7 +32,7 @@ LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 3.0
 """Without a terminal, the first line comes after this long."""
 BEAT_SECONDS = 0.5
-"""Between two looks at whether a line is due."""
+"""Between two looks at whether a line is due, and between two lines of a notebook."""
 
 
 class Display(Protocol):
@@ -50,7 +52,7 @@ class Display(Protocol):
 def shown(name: str, *, folder: Path | None = None, is_plain: bool = False) -> Display:
     """A live bar in a terminal, or the picture of a folder's runs; elsewhere, or where asked for, plain lines."""
     if is_plain or not _is_live():
-        return Lines(name)
+        return Cell(name) if errors.is_jupyter else Lines(name)
     return Live(name) if folder is None or errors.height < LEAST_HEIGHT else Picture(folder, errors)
 
 
@@ -63,7 +65,7 @@ def bar(name: str) -> Iterator[ReportProgress]:
 
 def waiting(name: str) -> AbstractContextManager[Any]:
     """Show that something of unknown length goes on: a spinner in a terminal, else lines."""
-    return errors.status(name) if _is_live() else Lines(name)
+    return errors.status(name) if _is_live() else shown(name)
 
 
 def _is_live() -> bool:
@@ -116,8 +118,7 @@ class Lines:
             if self._clock() < self._due:
                 return
             self._due = self._clock() + LINE_SECONDS
-            share = "" if self._share is None else f"{self._share:4.0%}  "
-            self._print(f"{self._name}  {share}{self._left.text}  {self._text}".rstrip())
+            self._print(_line(self._name, self._share, self._left, self._text))
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -126,6 +127,46 @@ class Lines:
         while not self._ended.wait(BEAT_SECONDS):
             if Lines._open[-1] is self:
                 self.beat()
+
+
+class Cell:
+    """One line of a notebook's cell, written over twice a second; of the lines that stay there are warnings alone."""
+
+    def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
+        self._name, self._clock, self._left = name, clock, TimeLeft(clock)
+        self._newest, self._shown, self._due = "", "", clock()
+
+    def __enter__(self) -> Cell:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._newest:
+            self._write(self._newest, "\n")
+
+    def update(self, done: float, total: float | None, text: str = "") -> None:
+        """Report (see `Display`)."""
+        share = done / total if total else None
+        if share is not None:
+            self._left.report(share)
+        self._newest = _line(self._name, share, self._left, text)
+        if self._clock() >= self._due:
+            self._due = self._clock() + BEAT_SECONDS
+            self._write(self._newest)
+
+    def say(self, text: str) -> None:
+        """Print a warning; metrics.jsonl, starts.jsonl and the report have the rest."""
+        if text.startswith("warning: "):
+            self._write(text, "\n")
+
+    def _write(self, text: str, end: str = "") -> None:
+        sys.stdout.write(f"\r{text.ljust(len(self._shown))}{end}")
+        sys.stdout.flush()
+        self._shown = "" if end else text
+
+
+def _line(name: str, share: float | None, left: TimeLeft, text: str) -> str:
+    percent = "" if share is None else f"{share:4.0%}  "
+    return f"{name}  {percent}{left.text}  {text}".rstrip()
 
 
 class _Bars(Progress):

@@ -21,22 +21,22 @@ Json = dict[str, Any]
 
 def systems(
     name: Annotated[str | None, typer.Argument(help="A system; without one, all are listed.")] = None,
-    all_of_it: Annotated[bool, typer.Option("--all", help="Also what each does, and what it sets.")] = False,
+    all_of_it: Annotated[bool, typer.Option("--all", help="Also show what each does, and what it sets.")] = False,
     json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
 ) -> None:
-    """List the ways of spending rollouts that come as recipes, or describe one of them.
-
-    A system is a recipe of a few lines: which questions a step asks, how many rollouts of each, which of them are
-    trained on, and with which advantages. docs/systems.md says how to write your own.
+    """List published ways to spend rollouts, which come as recipes, or describe one of them.
 
     [bold]Examples[/]
 
-      pods systems                       all: source, and what was measured
+      pods systems                       all: their source, and what was measured
       pods systems --all                 also the idea of each, and what it sets
       pods systems pods                  one: its parts, options and recipe
       pods systems --json                all, for programs
       pods train systems/pods            train with one, on sums
       pods compare systems               all of them against each other
+
+    A system is a recipe of a few lines. It decides which questions a step poses, how many rollouts each gets, which of
+    them are trained on, and with which advantages. docs/systems.md shows how to write your own.
     """
     from podsrl.compare.systems import measured, read_system, system_names
 
@@ -148,7 +148,8 @@ def _written(value: Any) -> str:
 
 
 def _facts(system: System, result: Mapping[str, Any] | None) -> Json:
-    measures = {} if result is None else {cost: arms[system.name] for cost, arms in result["costs"].items()}
+    costs = {} if result is None else result["costs"]
+    measures = {cost: arms[system.name] for cost, arms in costs.items() if system.name in arms}
     return {
         "name": system.name,
         "recipe": system.recipe,

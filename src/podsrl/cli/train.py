@@ -19,7 +19,9 @@ from podsrl.lib.imports import TRAINING, load
 from podsrl.lib.signals import exit_code
 from podsrl.scale.launch import LOST_EXIT_CODE, is_launched, is_main_process, resuming_command, tell_torchrun
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check all but the weights, and print what a run would do.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check a run, measure a step, and print what the run would do and take.")
+]
 DryRunMemory = Annotated[
     str | None,
     typer.Option(
@@ -70,27 +72,27 @@ def train(
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
     plain: Annotated[bool, typer.Option(help="Print plain lines instead of a picture or a bar.")] = False,
     dry_run: DryRun = False,
-    processes: Annotated[int, typer.Option(help="With --dry-run: plan a run of so many processes.")] = 1,
+    processes: Annotated[int, typer.Option(help="With --dry-run: plan a run with this many processes.")] = 1,
     memory: DryRunMemory = None,
     all_of_it: Annotated[
         bool, typer.Option("--all", help="With --dry-run: also memory by part, and all options that are set.")
     ] = False,
     json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:
-    """Train a model.
-
-    Any value of the config can be set as --section.key=value or --section.key value; pods config lists them all.
+    """Train a model. The run can be watched, interrupted and resumed.
 
     [bold]Examples[/]
 
-      pods train pods                                      PODS on the demo's task
+      pods train pods                                      PODS, on small sums
       pods train pods --select.num_kept=8 --stop.steps=50  with other values
-      pods train my.toml --out runs/mine                   your own config
-      pods train --resume runs/mine --stop.steps=200       resume and train longer
+      pods train my.toml --out runs/mine                   with your own config
+      pods train --resume runs/mine --stop.steps=200       train longer
       pods train my.toml --dry-run                         check data and rewards
-      pods train my.toml --dry-run --memory 24GiB          what makes it fit
+      pods train my.toml --dry-run --memory 24GiB          see what makes it fit
 
-    To look at a run while it goes on: pods watch runs/mine, or pods report runs/mine --live
+    Every option of the config is also a flag, --section.key=value or --section.key value; pods config lists them all.
+
+    To look at a run while it trains, use pods watch runs/mine or pods report runs/mine --live.
     """
     config, overrides = split_words(config, context.args)
     folder = run_folder("pods train pods", config, resume, out)
@@ -107,11 +109,11 @@ def train(
         raise typer.Exit(exit_code())
     if is_main_process():
         if resume is not None and outcome == "finished" and num_steps == 0:
-            say(_nothing_left(folder, overrides))
+            say(nothing_left(folder, overrides))
         output.print(f"done: {folder}   look at it: pods report {folder}", markup=False, soft_wrap=True)
 
 
-def _nothing_left(folder: Path, overrides: list[str]) -> str:
+def nothing_left(folder: Path, overrides: list[str]) -> str:
     """What a resume found that had no step left to do, and the command that trains longer."""
     from podsrl.run.saving.state import read_object
     from podsrl.run.session import read_resumed_config
@@ -129,30 +131,12 @@ def _nothing_left(folder: Path, overrides: list[str]) -> str:
 def _run(
     config: RunConfig | None, folder: Path, overrides: list[str], allowed: dict[str, bool], plain: bool
 ) -> tuple[str, int]:
-    """Start (or, without a config, resume) a run and show it; of several processes only the first shows it.
-
-    Returns:
-        How it ended, and how many steps it took.
-    """
+    """Run with all that is imported at once; of several processes that end, one says why."""
     load(*TRAINING)
-    from podsrl.integrations.trackers import tracking
-    from podsrl.run.session import read_resumed_config, resume, start
     from podsrl.scale.processes import LostProcess
 
-    shown = config or read_resumed_config(folder, overrides)
     try:
-        with TrainDisplay(shown, plain or not is_main_process(), folder) as display:
-            watched: Any = {
-                "on_record": display.show,
-                "say": display.say,
-                "on_answer": display.evaluating,
-                "tracking": tracking,
-            }
-            if config is not None:
-                outcome = start(config, folder, **watched)
-            else:
-                outcome = resume(folder, overrides, **(watched | allowed))
-            return outcome, display.num_steps
+        return shown_run(config, folder, overrides, allowed, plain)
     except LostProcess as error:
         if not is_launched():
             tell_torchrun(str(error), is_consequence=True)
@@ -162,19 +146,47 @@ def _run(
         raise typer.Exit(LOST_EXIT_CODE) from None
 
 
+def shown_run(
+    config: RunConfig | None, folder: Path, overrides: list[str], allowed: dict[str, bool], plain: bool = False
+) -> tuple[str, int]:
+    """Start (or, without a config, resume) a run and show it; of several processes only the first shows it.
+
+    Returns:
+        How it ended, and how many steps it took.
+    """
+    from podsrl.integrations.trackers import tracking
+    from podsrl.run.session import read_resumed_config, resume, start
+
+    shown = config or read_resumed_config(folder, overrides)
+    with TrainDisplay(shown, plain or not is_main_process(), folder) as display:
+        watched: Any = {
+            "on_record": display.show,
+            "say": display.say,
+            "on_answer": display.evaluating,
+            "tracking": tracking,
+        }
+        if config is not None:
+            outcome = start(config, folder, **watched)
+        else:
+            outcome = resume(folder, overrides, **(watched | allowed))
+        return outcome, display.num_steps
+
+
 def pretrain(
     context: typer.Context,
     out: Annotated[str, typer.Argument(help="Folder to write the model to.")],
     config: Annotated[str | None, typer.Option(help="TOML file with a PretrainConfig; default: its defaults.")] = None,
 ) -> None:
-    """Train a small base model from random weights, reproducibly from a seed.
+    """Train a small base model from random weights. The same seed gives the same model.
 
     [bold]Examples[/]
 
       pods pretrain my-base                                the package's own model
-      pods pretrain rarer --careful=0.01                   right answers rarer
+      pods pretrain rarer --careful=0.01                   rarer correct answers
       pods pretrain mine --careful='{2 = 0.3, 3 = 0.02}'   rarest in long sums
       pods pretrain often --start=builtin:arithmetic --skill_steps=0 --careful=0.2
+
+    Such a model shows how a way of training does where correct answers are as rare as you choose.
     """
     tree: dict[str, Any] = read_tree(config) if config else {}
     name, overrides = split_words(out, context.args)

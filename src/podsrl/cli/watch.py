@@ -33,15 +33,15 @@ def watch(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what there is now as JSON, and end.")] = False,
 ) -> None:
-    """Watch a run that another process trains: curves, speed, time left, warnings, the newest group.
-
-    It only reads. Ctrl-C ends it and leaves the run alone. It ends by itself when the run does.
+    """Watch a run that another process trains: curves, speed, time left, warnings and answers.
 
     [bold]Examples[/]
 
       pods watch runs/mine               follow a run, or all runs of a comparison
-      pods watch runs/mine --once        one picture
-      pods watch runs/mine --json        the same numbers for a script
+      pods watch runs/mine --once        print one picture
+      pods watch runs/mine --json        print the same numbers for a script
+
+    The command only reads. Ctrl-C ends it and leaves the run alone; otherwise it ends when the run does.
     """
     if sum((once, plain, json)) > 1:
         raise UsageError("pods watch: --once, --plain and --json exclude each other; give one")

@@ -27,6 +27,7 @@ from podsrl.lib.child import Process, last_line
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.signals import answered_by
 from podsrl.run.before.costs import with_costs
+from podsrl.run.before.settle import settle
 
 SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.max_new_tokens")
 """What all arms must have in common: equal time, the same questions in the same order, equal evaluation. How many
@@ -98,7 +99,7 @@ def _check_is_unchanged(member: Member) -> None:
     if not file.exists():
         return
     old = build(RunConfig, read_tree(file), str(file))
-    changes = changed_keys(old.model_dump(mode="json"), with_costs(member.config).model_dump(mode="json"))
+    changes = changed_keys(old.model_dump(mode="json"), with_costs(settle(member.config)[0]).model_dump(mode="json"))
     if changes := [line for line in changes if not line.startswith(("about.", "stop.without_signal"))]:
         raise UsageError(f"{member.path} was started with another config ({', '.join(changes)}): choose another --out")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -20,29 +20,115 @@ from podsrl.config.files import Tree, merge, read_tree
 from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names, nearest_other_name
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
+from podsrl.lib.user_function import given_name
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 MAX_PROBLEMS = 5
 """Most problems that one message names."""
 
 
-def load_config(source: str | Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(
+    source: str | Path | Mapping[str, Any] | RunConfig | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    **changes: Any,
+) -> RunConfig:
     """Read a training config.
 
     Args:
-        source: a TOML file, the name of a recipe of this package (`recipe_names()`), or None for the defaults.
-        overrides: "section.key=value", with or without leading dashes; values in TOML notation, or bare words.
+        source: a TOML file, the name of a recipe of this package (`recipe_names()`), a config or the dict of one, or
+            None for the defaults.
+        overrides: "section.key=value", with or without leading dashes; values in TOML notation, or bare words. Or a
+            dict of sections, as `changes`.
+        changes: sections, each with the values of its options: `select={"num_kept": 8}`, and options without a section:
+            `seed=1`. A function stands for its name, and `rewards=[f, g]` for `task={"rewards": {f: 1.0, g: 1.0}}`.
 
     Raises:
         UsageError: the file is missing or no valid TOML, a key is unknown (the message names the nearest), or a value
             is out of range.
 
     Example:
-        >>> load_config(None, ["--select.num_kept=8"]).select.num_kept
-        8
+        >>> load_config("pods", ["--select.num_kept=8"]) == load_config("pods", select={"num_kept": 8})
+        True
     """
-    tree = read_tree(source) if source is not None else {}
-    return build(RunConfig, apply_overrides(tree, overrides), str(source or "defaults"))
+    given = as_overrides(overrides) if isinstance(overrides, Mapping) else overrides
+    tree = apply_overrides(_tree_of(source), [*given, *as_overrides(changes)])
+    name = source if isinstance(source, str | Path) else "defaults" if source is None else "given"
+    return build(RunConfig, tree, str(name))
+
+
+def _tree_of(source: str | Path | Mapping[str, Any] | RunConfig | None) -> Tree:
+    if isinstance(source, RunConfig):
+        return source.model_dump(mode="json", exclude_none=True)
+    if isinstance(source, str | Path):
+        return read_tree(source)
+    if isinstance(source, Mapping | None):
+        return apply_overrides({}, as_overrides(source or {}))
+    raise UsageError(f"config {short(source)}: wanted a recipe's name, a TOML file, a config or the dict of one")
+
+
+def as_overrides(changes: Mapping[str, Any]) -> list[str]:
+    """Options given in Python, as `load_config` takes them, as the flags of the command line.
+
+    Raises:
+        UsageError: a value that TOML has no form for, an empty section, or several rewards of one name.
+
+    Example:
+        >>> as_overrides({"select": {"num_kept": 8}, "seed": 1})
+        ['--select.num_kept=8', '--seed=1']
+    """
+    flat = [("task.rewards" if key == "rewards" else key, value) for key, value in _flat(RunConfig, changes)]
+    given = [(key, _weights(value) if key == "task.rewards" else value) for key, value in flat]
+    return [f"--{key}={_to_toml(value, key)}" for key, value in given]
+
+
+def _weights(rewards: Any) -> Any:
+    """Name -> weight, of one reward, a list of them or a table; anything else stays as it is."""
+    rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else rewards
+    if isinstance(rewards, list | tuple):
+        pairs = [(each, 1.0) for each in rewards]
+    elif isinstance(rewards, Mapping):
+        pairs = [*rewards.items()]
+    else:
+        return rewards
+    names = [str(_named(reward)) for reward, _ in pairs]
+    if len({*names}) < len(names):
+        raise UsageError(f"rewards = {short(names)}: give each a name of its own")
+    return dict(zip(names, (weight for _, weight in pairs), strict=True))
+
+
+def _flat(model: type[BaseModel], changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys of options, and their values."""
+    for name, value in changes.items():
+        field = model.model_fields.get(name)
+        section = section_of(field.annotation) if field is not None else None
+        if section is None or not isinstance(value, Mapping):
+            yield f"{prefix}{name}", value
+        elif value:
+            yield from _flat(section, value, f"{prefix}{name}.")
+        else:
+            raise UsageError(f"{prefix}{name} = {{}}: sets nothing; wanted options of this section, or leave it out")
+
+
+def _to_toml(value: Any, key: str) -> str:
+    """In one line."""
+    value = _named(value)
+    if isinstance(value, Mapping):
+        pairs = ((_to_toml(str(_named(name)), key), _to_toml(each, key)) for name, each in value.items())
+        return f"{{{', '.join(f'{name} = {each}' for name, each in pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_to_toml(each, key) for each in value)}]"
+    try:
+        return tomli_w.dumps({"value": value}).removeprefix("value = ").rstrip("\n")
+    except TypeError:
+        wanted = "wanted a text, a number, true or false, a list, a dict or a function"
+        raise UsageError(f"{key} = {short(value)}: {'leave it out' if value is None else wanted}") from None
+
+
+def _named(value: Any) -> Any:
+    """A function's name, a path's text; other values stay as they are."""
+    if callable(value):
+        return given_name(value)
+    return str(value) if isinstance(value, Path) else value
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
@@ -176,7 +262,10 @@ def unknown_key(model: type[BaseModel], key: str) -> str:
 
 
 def meant_by(model: type[BaseModel], key: str) -> tuple[str | None, list[OtherName]]:
-    """What a key means that the model does not have: a key with the same last parts, or names of other libraries."""
+    """What a key means that the model does not have: a key with the same last parts, or names of other libraries.
+
+    The last part may lack the ending of a plural.
+    """
     known = all_keys(model)
     parts = key.split(".")
 
@@ -186,7 +275,8 @@ def meant_by(model: type[BaseModel], key: str) -> tuple[str | None, list[OtherNa
     if others := fitting(find_other_names(key)):
         return None, others
     ends = [".".join(parts[start:]) for start in range(1, len(parts))]
-    same = [end for end in ends if end in known] + [cure for cure in known if cure.rpartition(".")[2] == parts[-1]]
+    last = (parts[-1], f"{parts[-1]}s")
+    same = [end for end in ends if end in known] + [cure for cure in known if cure.rpartition(".")[2] in last]
     return (same[0], []) if same else (None, fitting(find_last_parts(key)))
 
 

@@ -38,7 +38,7 @@ _TOKENS = "theirs counts rows, ours counts tokens; gradients do not depend on it
 _ALWAYS_TOKENS = "always on"
 _STEPS = "theirs counts passes over the data, ours counts steps"
 _BOTH_CLIPS = "loss.clip_high is an option of its own"
-_OPTIMIZER_STEPS = "each epoch here is one optimizer step"
+_MINI_BATCHES = "ours counts the mini-batches of a step"
 _FILE = 'with task.name = "jsonl" for a file, "hub" for a data set of the hub'
 _LOSS_NAMES = "group_norm is grpo here, reinforce_baseline is reinforce_pp_baseline"
 _REWARD_FILE = "a function instead of its file: reward_func:reward_func"
@@ -62,7 +62,7 @@ _OWN_PROCESSES = "generators share the trainer's devices, or run in so many proc
 _NO_CRITIC = "there is no critic: a rollout is compared with its group"
 _NO_ENTROPY = "no loss has an entropy bonus"
 _NO_DISCOUNT = "a completion has one reward, which is not discounted"
-_NO_TURNS = "a rollout is one turn, without tools"
+_TURNS = "a function reply(task, turns), which keeps nothing between its calls"
 _NO_IMAGES = "prompts are text"
 _NO_SLEEP = "what generates keeps its memory during the update"
 _NO_CUT_ROWS = "a row is never divided over several GPUs"
@@ -83,7 +83,7 @@ _TABLE: tuple[tuple[Origin, str, str, str], ...] = (
     ("TRL", "num_generations", "rollouts.num_rollouts", ""),
     ("TRL", "per_device_train_batch_size", "optim.micro_batch_tokens", _TOKENS),
     ("TRL", "gradient_accumulation_steps", "optim.micro_batch_tokens", "micro-batches hold so many tokens"),
-    ("TRL", "steps_per_generation", "optim.num_epochs", _OPTIMIZER_STEPS),
+    ("TRL", "steps_per_generation", "optim.num_minibatches", ""),
     ("TRL", "generation_batch_size", "rollouts.num_prompts", _COMPLETIONS),
     ("TRL", "max_completion_length", "rollouts.max_new_tokens", ""),
     ("TRL", "max_prompt_length", "rollouts.max_prompt_tokens", _LEFT_OUT),
@@ -113,7 +113,8 @@ _TABLE: tuple[tuple[Origin, str, str, str], ...] = (
     ("TRL", "train_dataset", "task.path", _FILE),
     ("TRL", "dataset_train_split", "task.train_split", ""),
     ("TRL", "chat_template_kwargs", "", "a chat template gets the messages alone"),
-    ("TRL", "tools environment_factory", "", _NO_TURNS),
+    ("TRL", "max_tool_calling_iterations", "task.max_turns", "the turns of the model, the last one included"),
+    ("TRL", "environment_factory", "task.environment", _TURNS),
     ("TRL", "model_name_or_path", "model.path", ""),
     ("TRL", "model_revision", "model.revision", ""),
     ("TRL", "model_init_kwargs", "", "each of them is an option of its own: pods config model"),
@@ -163,7 +164,7 @@ _TABLE: tuple[tuple[Origin, str, str, str], ...] = (
     ("verl", "actor.optim.lr", "optim.lr", ""),
     ("verl", "actor.optim.lr_warmup_steps", "optim.warmup_steps", ""),
     ("verl", "actor.ppo_epochs", "optim.num_epochs", ""),
-    ("verl", "actor.ppo_mini_batch_size", "optim.num_epochs", _OPTIMIZER_STEPS),
+    ("verl", "actor.ppo_mini_batch_size", "optim.num_minibatches", _MINI_BATCHES),
     ("verl", "actor.ppo_micro_batch_size_per_gpu", "optim.micro_batch_tokens", _TOKENS),
     ("verl", "actor.ppo_max_token_len_per_gpu", "optim.micro_batch_tokens", ""),
     ("verl", "actor.use_dynamic_bsz", "optim.micro_batch_tokens", _ALWAYS_TOKENS),
@@ -245,7 +246,7 @@ _TABLE: tuple[tuple[Origin, str, str, str], ...] = (
     ("OpenRLHF", "data.label_key", "task.answer_column", ""),
     ("OpenRLHF", "data.apply_chat_template", "task.chat", ""),
     ("OpenRLHF", "data.prompt_split", "task.train_split", ""),
-    ("OpenRLHF", "train.agent_func_path", "", _NO_TURNS),
+    ("OpenRLHF", "train.agent_func_path", "task.environment", _TURNS),
     ("OpenRLHF", "eval.dataset eval_dataset", "task.eval_path", ""),
     ("OpenRLHF", "eval.steps", "eval.every_steps", ""),
     ("OpenRLHF", "eval.n_samples_per_prompt eval_n_samples_per_prompt", "eval.num_samples", ""),
@@ -257,8 +258,8 @@ _TABLE: tuple[tuple[Origin, str, str, str], ...] = (
     ("OpenRLHF", "actor.lr_warmup_ratio", "optim.warmup_steps", _RATIO),
     ("OpenRLHF", "adam_betas", "optim.betas", ""),
     ("OpenRLHF", "actor.max_norm", "optim.max_grad_norm", ""),
-    ("OpenRLHF", "train.max_epochs", "optim.num_epochs", _OPTIMIZER_STEPS),
-    ("OpenRLHF", "train.batch_size train_batch_size", "optim.num_epochs", _OPTIMIZER_STEPS),
+    ("OpenRLHF", "train.max_epochs", "optim.num_epochs", ""),
+    ("OpenRLHF", "train.batch_size train_batch_size", "optim.num_minibatches", _MINI_BATCHES),
     ("OpenRLHF", "train.micro_batch_size micro_train_batch_size", "optim.micro_batch_tokens", _TOKENS),
     ("OpenRLHF", "train.max_tokens_per_gpu", "optim.micro_batch_tokens", ""),
     ("OpenRLHF", "train.dynamic_batch_enable", "optim.micro_batch_tokens", _ALWAYS_TOKENS),
@@ -312,7 +313,7 @@ def find_other_names(key: str) -> list[OtherName]:
         >>> [other.ours for other in find_other_names("actor_rollout_ref.rollout.n")]
         ['rollouts.num_rollouts']
         >>> [other.ours for other in find_other_names("train_batch_size")]
-        ['rollouts.num_prompts', 'optim.num_epochs']
+        ['rollouts.num_prompts', 'optim.num_minibatches']
     """
     parts = key.replace("-", "_").split(".")
     for end in (".".join(parts[start:]) for start in range(len(parts))):

@@ -40,19 +40,28 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """What differs from the defaults."""
+        defaults = {
+            name: field.get_default(call_default_factory=True) for name, field in type(self).model_fields.items()
+        }
+        return [(name, value) for name, value in super().__repr_args__() if value != defaults.get(name or "")]
+
 
 class ModelConfig(Section):
     """Which weights are trained."""
 
     path: PathText = "builtin:arithmetic"
     """Model folder in Hugging Face layout, hub name, or one of the small base models in this package:
-    "builtin:arithmetic", "builtin:arithmetic-rare", "builtin:arithmetic-mixed" and "builtin:steps"."""
+    "builtin:arithmetic", "builtin:arithmetic-rare", "builtin:arithmetic-mixed" and "builtin:steps". "", as in recipes
+    for any model: it has to be given."""
     revision: str | None = None
     """Branch, tag or commit of a hub model; default: the main branch."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model; use it only for a model whose code you have read."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Number format of weights and activations. float16 is for evaluation only, because gradients overflow in it."""
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
+    """Number format of weights and activations. float16 is for evaluation only, because gradients overflow in it.
+    "auto": bfloat16 on a GPU that computes in it, else float32."""
     device: str = "auto"
     """"cpu", "cuda", "cuda:1" …, or "auto": CUDA if there is a GPU and the model is not tiny, else the CPU."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
@@ -105,8 +114,8 @@ class TaskConfig(Section):
     answer_column: str = "answer"
     """For "jsonl" and "hub": the column with the reference answer."""
     digits: OneOrSeveralDigits = 2
-    """For "arithmetic": digits of each addend, 1 to 3; a list, such as [1, 2, 3], mixes sums of each number of digits
-    (`podsrl.tasks.arithmetic.load_arithmetic` says how many of each)."""
+    """For "arithmetic" and "columns": digits of each addend, 1 to 3; a list, such as [1, 2, 3], mixes sums of each
+    number of digits (`podsrl.tasks.arithmetic.load_arithmetic` says how many of each)."""
     levels: dict[int, float] | None = None
     """For "steps": level, from 1 (easiest) to 4, -> its share of the questions; the shares add up to 1. Default: those
     of `podsrl/tasks/steps.py`, which says what a level is; see docs/steps.md."""
@@ -126,11 +135,23 @@ class TaskConfig(Section):
     format: Annotated[str | None, Names("podsrl.score:REWARDS")] = None
     """The reward function that decides whether an answer has the wanted format (value >= 1), for the accuracy that
     counts correct answers in that format. Default: the task set's own."""
+    environment: Annotated[str | None, Names("podsrl.score.workers.turns:ENVIRONMENTS")] = None
+    """A function "module:function", `reply(task, turns)`, that answers the model's turns: what it returns is read by
+    the model, which goes on behind it; None ends the rollout (docs/turns.md). Default: the task set's own, if any."""
+    tools: Annotated[tuple[str, ...], BeforeValidator(parse_names)] = ()
+    """Functions "module:function" that the model may call, in the form of its chat template, which shows them; it reads
+    their results and goes on, and a turn without a call ends the rollout (docs/turns.md). They take the place of
+    `environment`."""
+    max_turns: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 8
+    """Most turns of the model in a rollout; `rollouts.max_new_tokens` bounds the tokens of all its turns and of what it
+    reads between them."""
     reward_workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes for slow rewards (math, and your own functions of one completion); 0: one per core, at most 16."""
+    """Processes for slow rewards (math, and your own functions of one completion), and as many for the environment or
+    the tools; 0: one per core, at most 16."""
     reward_timeout_seconds: PositiveSeconds = 10.0
     """Time limit of a reward function for one completion. Beyond it an answer to a math reward counts as wrong; with
-    a function of your own the rollout is invalid."""
+    a function of your own the rollout is invalid. It also limits each reply of the environment, and the tool calls
+    of a turn."""
     batch_timeout_seconds: PositiveSeconds = 300.0
     """Time limit of one call of a reward function in TRL's form, which gets all completions of a step; beyond it those
     rollouts are invalid. The limit also holds for loading its module."""
@@ -171,8 +192,9 @@ class RolloutConfig(Section):
     """Questions with a longer prompt are left out and counted, never truncated."""
     generator: Annotated[str, Names("podsrl.generate.kinds:GENERATORS")] = "engine"
     """What generates: "engine" (the one of this package), "vllm" (vLLM in this process), "vllm+http://HOST:PORT" (a
-    vLLM server that runs already; several addresses are separated by commas), or "module:function". Its options stand
-    in `[options.NAME]`; see docs/generators.md."""
+    vLLM server that runs already; several addresses are separated by commas), "auto" ("vllm" where it is installed and
+    the model is on a GPU, else "engine"), or "module:function". Its options stand in `[options.NAME]`; see
+    docs/generators.md."""
 
 
 class BudgetConfig(Section):
@@ -189,11 +211,13 @@ class BudgetConfig(Section):
     rollouts: Annotated[str, Names("podsrl.control:ROLLOUTS")] = "equal"
     """How many rollouts of each: "equal" (`rollouts.num_rollouts`), "harder" (DARS: more for hard questions), "bandit"
     (GDRO: a size per difficulty), "confidence" (XRPO: more where the mean reward is uncertain), "worth" (as many as are
-    worth their cost), "difficulty" and "profile" (with `budget.questions` of the same name), or "module:function",
-    which may also add rollouts to groups of the step; see docs/budgets.md."""
+    worth their cost), "hints" (ADHint: half of them begin with a part of a solution), "difficulty" and "profile" (with
+    `budget.questions` of the same name), or "module:function", which may also add rollouts to groups of the step; see
+    docs/budgets.md."""
     guide: Annotated[str, Names("podsrl.control:GUIDES")] = "none"
     """Which questions are shown with another prompt: "none", "examples" (XRPO: solved questions before one that no
-    rollout has solved yet), or "module:function"; see docs/budgets.md."""
+    rollout has solved yet), "nudge" (NudgeRL: a hint behind it for some of its rollouts), or "module:function"; see
+    docs/budgets.md."""
     keep: Annotated[str, Names("podsrl.control:KEEPS")] = "all"
     """Which of the step's groups are trained on: "all", "mixed" (those with right and wrong answers), or
     "module:function"; see docs/budgets.md."""
@@ -204,10 +228,16 @@ class SteerConfig(Section):
 
     close: Annotated[str, Names("podsrl.control:CLOSES")] = "never"
     """When a group has enough rollouts, so that its others are ended or never begun: "never", "certain" (no other
-    rollout can change what max-variance keeps: the same updates for fewer tokens), "until_mixed" (it has right and
-    wrong answers; biased), or "module:function". Options of a part stand in `[options.NAME]`; see docs/selection.md."""
+    rollout can change what is kept: the same updates for fewer tokens), "until_mixed" (it has right and wrong answers;
+    biased), or "module:function". Options of a part stand in `[options.NAME]`; see docs/selection.md."""
     first: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
     """No group is closed with fewer rollouts. What learns how hard a question is sees these alone."""
+    prune: Annotated[str, Names("podsrl.control:PRUNES")] = "never"
+    """Which rollouts are ended while they are written, without a reward: "never", "random" (a share of those that come
+    to a token count: what pruning by a signal is compared with), "quality" (those that a learned head finds
+    superfluous in the middle: ARRoL), or "module:function"; see docs/engine.md and docs/systems.md."""
+    branch: Annotated[str, Names("podsrl.control:BRANCHES")] = "never"
+    """Which rollouts get siblings that go on from the same tokens: "never" or "module:function"; see docs/engine.md."""
 
 
 class CostsConfig(Section):
@@ -324,7 +354,10 @@ class OptimConfig(Section):
     warmup_steps: Steps = 0
     """Optimizer steps of linear warm-up from 0; 0: none."""
     num_epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Optimizer steps on the same batch (GRPO's mu)."""
+    """Passes over the batch of a step (GRPO's mu)."""
+    num_minibatches: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Optimizer steps of each pass: the step's groups are dealt out in turn to so many mini-batches, whole groups each.
+    It divides `rollouts.num_prompts`."""
     micro_batch_tokens: Tokens = 8192
     """Most tokens of one forward-backward pass; gradients do not depend on it."""
     packing: Literal["auto", "on", "off"] = "auto"
@@ -335,6 +368,11 @@ class OptimConfig(Section):
     same. "auto": "on" where packing is possible and it saves time."""
     logprob_chunk_tokens: Tokens = 2048
     """Tokens whose logits [tokens, vocabulary] are in memory at once."""
+
+    @property
+    def num_updates(self) -> int:
+        """Optimizer steps on the batch of a step."""
+        return self.num_epochs * self.num_minibatches
 
     @model_validator(mode="after")
     def _check_schedule(self) -> Self:
@@ -496,6 +534,11 @@ class RunConfig(Section):
             raise ValueError(
                 f"select.num_chunks = {chunks} does not divide rollouts.num_rollouts = {n} and select.num_kept = {m} "
                 "into equal chunks with at least 2 kept; choose a common divisor"
+            )
+        if self.rollouts.num_prompts % self.optim.num_minibatches:
+            raise ValueError(
+                f"optim.num_minibatches = {self.optim.num_minibatches} does not divide rollouts.num_prompts = "
+                f"{self.rollouts.num_prompts}, and each mini-batch has whole groups; choose a divisor"
             )
         if self.model.load_in_4bit and self.lora is None:
             raise ValueError("model.load_in_4bit without [lora]: 4-bit weights cannot be trained; set lora.rank")

@@ -3,28 +3,50 @@
 An entry of a table makes the part; its keyword-only parameters are the part's options (`[options.NAME]`).
 """
 
-from podsrl.control.base import Close, Enough, Guide, Keep, Questions, Rollouts, Stream, View
+from podsrl.control.base import Branch, Close, Enough, Guide, Keep, Prune, Questions, Rollouts, Stream, View
 from podsrl.control.budget import Budget, make_budget
-from podsrl.control.tables import CLOSE, CLOSES, ENOUGH, GUIDES, KEEPS, QUESTIONS, ROLLOUTS, SLOTS, budget_names
+from podsrl.control.steer import Steering
+from podsrl.control.tables import (
+    BRANCH,
+    BRANCHES,
+    CLOSE,
+    CLOSES,
+    ENOUGH,
+    GUIDES,
+    KEEPS,
+    PRUNE,
+    PRUNES,
+    QUESTIONS,
+    ROLLOUTS,
+    SLOTS,
+    budget_names,
+)
 from podsrl.types import Ask
 
 __all__ = [
+    "BRANCH",
+    "BRANCHES",
     "CLOSE",
     "CLOSES",
     "ENOUGH",
     "GUIDES",
     "KEEPS",
+    "PRUNE",
+    "PRUNES",
     "QUESTIONS",
     "ROLLOUTS",
     "SLOTS",
     "Ask",
+    "Branch",
     "Budget",
     "Close",
     "Enough",
     "Guide",
     "Keep",
+    "Prune",
     "Questions",
     "Rollouts",
+    "Steering",
     "Stream",
     "View",
     "budget_names",

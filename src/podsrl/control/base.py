@@ -18,7 +18,7 @@ asks the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from podsrl.config.schema import DEFAULT_COSTS, CostsConfig
 from podsrl.lib.seeds import derive
+from podsrl.lib.watch import End, Fork, Live, Note
 from podsrl.types import Ask, Group, Task
 
 
@@ -98,5 +99,10 @@ Guide = Callable[[View, Sequence[Ask]], Sequence[Ask]]
 Close = Callable[[View, Group], bool]
 """Whether a group has enough. It holds the rollouts that have ended so far, in the order of their indices; some may be
 missing. What is enough has to stay enough when more come in between, so the answer tells what nobody needs."""
+Prune = Callable[[Live], Iterable[End | Note]]
+"""Which of the rollouts that it is shown end now, without a reward. An object with `together(rollouts)` may postpone
+some, and is asked then: of the rollouts of a group, ended or postponed, which indices go on."""
+Branch = Callable[[Live], Iterable[Fork | Note]]
+"""Which of them get siblings that go on from the same tokens."""
 Keep = Callable[[View], Sequence[str]]
 """Ids of the groups that are trained on; the others are left out and counted, and parts learn from them."""

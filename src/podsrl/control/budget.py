@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from podsrl.control.base import View
@@ -110,16 +110,18 @@ class Budget:
         found = _as_list(part(view, asks), part.option, "a sequence of Ask", MAX_ASKS)
         if len(found) > MAX_ASKS:
             raise UsageError(f"{part.option} returned more than {MAX_ASKS:,} asks in one round; end the list")
-        groups = {group.id: group for group in view.groups}
+        known: dict[str, Group | Ask] = {group.id: group for group in view.groups}
         for ask in found:
-            _check(ask, view, groups, part.option)
+            _check(ask, view, known, part.option)
+            known[""] = ask
         if (total := sum(ask.num_rollouts for ask in found)) > MAX_ROLLOUTS:
             got, wanted = f"{short(total)} rollouts in one round", f"at most {MAX_ROLLOUTS:,}"
             raise UsageError(f"{part.option} asked for {got}; wanted {wanted}")
         return [replace(ask, index=int(ask.index), num_rollouts=int(ask.num_rollouts)) for ask in found]
 
 
-def _check(ask: Any, view: View, groups: Mapping[str, Group], option: str) -> None:
+def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) -> None:
+    """Check an ask; `known` has the groups of the step, and under "" the ask before it."""
     if not isinstance(ask, Ask):
         raise UsageError(f"{option} returned {short(ask)} among its asks; wanted an Ask")
     if not _is_whole(ask.index) or not 0 <= ask.index < view.num_train:
@@ -134,14 +136,21 @@ def _check(ask: Any, view: View, groups: Mapping[str, Group], option: str) -> No
         raise UsageError(
             f"{option} asked with prompt = {short(ask.prompt)}; wanted None, a text, or a tuple of chat messages"
         )
+    share: Any = ask.start_share
+    if not isinstance(ask.start, str) or not isinstance(share, Real) or not 0 <= float(share) < 1:
+        raise UsageError(
+            f"{option} asked with start = {short(ask.start)}, start_share = {short(ask.start_share)}; wanted a text, "
+            "and a share from 0 to below 1"
+        )
     if ask.joins is None:
         return
-    group = groups.get(ask.joins) if isinstance(ask.joins, str) else None
+    group = known.get(ask.joins) if isinstance(ask.joins, str) else None
     if group is None:
-        raise UsageError(f"{option} asked to join {short(ask.joins)}; wanted the id of a group of this step")
+        wanted = "the id of a group of this step" if ask.joins else "an ask before it in the same list"
+        raise UsageError(f"{option} asked to join {short(ask.joins)}; wanted {wanted}")
     if (group.index, group.is_trained) != (ask.index, ask.is_trained):
         raise UsageError(
-            f"{option} asked with index = {ask.index}, is_trained = {ask.is_trained} to join group {group.id!r}, "
+            f"{option} asked with index = {ask.index}, is_trained = {ask.is_trained} to join group {ask.joins!r}, "
             f"which has {group.index}, {group.is_trained}; wanted the same"
         )
 

@@ -17,21 +17,23 @@ from podsrl.errors import UsageError
 from podsrl.types import Group
 
 
-def never() -> Close:
-    """Every group gets all rollouts that were asked."""
+def is_certain(rewards: Sequence[float], num_kept: int, lowest: float, highest: float) -> bool:
+    """Whether no further reward in lowest .. highest can change which `num_kept` max-variance chooses.
 
-    def close(view: View, group: Group) -> bool:
-        return False
-
-    return close
+    Example:
+        >>> is_certain([1.0, 0.0, 1.0], 4, 0.0, 1.0), is_certain([1.0, 0.0, 1.0, 0.0], 4, 0.0, 1.0)
+        (False, True)
+    """
+    half = num_kept // 2
+    return rewards.count(highest) >= half and rewards.count(lowest) >= num_kept - half
 
 
 class Certain:
-    """A group ends where the choice of max-variance is certain: no reward of its other rollouts can change it.
+    """A group ends where the choice of max-variance or max-signal is certain: no reward of its others can change it.
 
     That is so as soon as ⌊m/2⌋ of its rewards are the highest that there can be and ⌈m/2⌉ the lowest, and not before:
     docs/selection.md proves both. So selections, samples and updates are those without it, and only the rollouts that
-    max-variance would drop anyway are fewer.
+    the rule would drop anyway are fewer.
 
     Where a reward lies outside of its bounds, the bounds are wrong and nothing was certain: a warning names the
     rollout, and from the next step on no group is closed.
@@ -55,7 +57,7 @@ class Certain:
         self._is_off = False
 
     def check_rewards(self, num_kept: int, bounds: tuple[float, float] | None) -> None:
-        """Take m and the declared bounds. UsageError: they are needed and not known."""
+        """Take how many are kept of plenty, and the declared bounds. UsageError: they are needed and not known."""
         self._num_kept, self._bounds = num_kept, self._bounds or bounds
         if self._bounds is None:
             raise UsageError(
@@ -68,9 +70,8 @@ class Certain:
         """Whether the choice is certain."""
         if self._is_off or self._bounds is None:
             return False
-        rewards, half = [rollout.reward for rollout in group.rollouts if rollout.is_valid], self._num_kept // 2
-        lowest, highest = self._bounds
-        return rewards.count(highest) >= half and rewards.count(lowest) >= self._num_kept - half
+        rewards = [rollout.reward for rollout in group.rollouts]  # NaN where invalid
+        return is_certain(rewards, self._num_kept, *self._bounds)
 
     def learn(self, groups: Sequence[Group]) -> None:
         """Look for a reward that cannot be."""

@@ -207,8 +207,10 @@ def _place(group: Group) -> int:
 def _answers(asks: Sequence[Ask], view: View, population: Population, tasks: Sequence[Task]) -> list[Group]:
     """The groups that the asks open or join, with their new rollouts."""
     groups, grown = {group.id: group for group in view.groups}, dict[str, Group]()
+    name = ""
     for ask in asks:
-        group = groups.get(ask.joins or "") or _new_group(ask, view, len(groups), tasks)
+        group = groups.get((name if ask.joins == "" else ask.joins) or "") or _new_group(ask, view, len(groups), tasks)
+        name = group.id
         groups[group.id] = grown[group.id] = _grown(group, ask, population, view.seed)
     return list(grown.values())
 

@@ -29,23 +29,45 @@ ROLLOUTS: Table[Factory] = Table(
         "bandit": "podsrl.systems.gdro:Bandit",
         "confidence": "podsrl.systems.xrpo:Confidence",
         "worth": "podsrl.systems.worth:Worth",
+        "seek": "podsrl.systems.reinforce_ada:Seek",
+        "varied": "podsrl.systems.vigor:Varied",
+        "neyman": "podsrl.systems.duet:Neyman",
+        "hints": "podsrl.systems.adhint:Hints",
     }
 )
 """For `budget.rollouts`."""
-GUIDES: Table[Factory] = Table({"none": "podsrl.control.fixed:none", "examples": "podsrl.systems.xrpo:Examples"})
+GUIDES: Table[Factory] = Table(
+    {
+        "none": "podsrl.control.fixed:none",
+        "examples": "podsrl.systems.xrpo:Examples",
+        "nudge": "podsrl.systems.nudgerl:Nudge",
+    }
+)
 """For `budget.guide`."""
 KEEPS: Table[Factory] = Table({"all": "podsrl.control.fixed:every", "mixed": "podsrl.systems.dapo:mixed_alone"})
 """For `budget.keep`."""
 CLOSES: Table[Factory] = Table(
     {
-        "never": "podsrl.control.close:never",
+        "never": "podsrl.control.steer:Never",
         "certain": "podsrl.control.close:Certain",
         "until_mixed": "podsrl.control.close:until_mixed",
     }
 )
 """For `steer.close`."""
+PRUNES: Table[Factory] = Table(
+    {
+        "never": "podsrl.control.steer:Never",
+        "random": "podsrl.control.steer:Random",
+        "quality": "podsrl.systems.arrol:Quality",
+    }
+)
+"""For `steer.prune`."""
+BRANCHES: Table[Factory] = Table({"never": "podsrl.control.steer:Never"})
+"""For `steer.branch`."""
 CLOSE = Slot("steer.close", CLOSES, ("view", "group"))
-"""Asked while rollouts are generated."""
+"""Asked while rollouts are generated; so are the next two."""
+PRUNE = Slot("steer.prune", PRUNES, ("live",))
+BRANCH = Slot("steer.branch", BRANCHES, ("live",))
 SLOTS = (
     Slot("budget.enough", ENOUGH, ("view",)),
     Slot("budget.questions", QUESTIONS, ("view", "count")),

@@ -1,11 +1,11 @@
 """Requests -> completions: what every generator is (`base.py`), and the built-in one (`engine/`)."""
 
-from podsrl.generate.base import EngineStats, Generator, Request, Sampling, Setting, abilities_of, add_stats
+from podsrl.generate.base import EngineStats, Generator, Request, Sampling, Setting, abilities_of, add_stats, begin
 from podsrl.generate.checked import answers_of
 from podsrl.generate.engine.engine import Engine
 from podsrl.generate.engine.steering import Span
 from podsrl.generate.kinds import Kind, new_engine, resolve_generator
-from podsrl.generate.watch import End, Fork, Live, Watch
+from podsrl.lib.watch import End, Fork, Live, Note, Watch
 
 __all__ = [
     "End",
@@ -15,6 +15,7 @@ __all__ = [
     "Generator",
     "Kind",
     "Live",
+    "Note",
     "Request",
     "Sampling",
     "Setting",
@@ -23,6 +24,7 @@ __all__ = [
     "abilities_of",
     "add_stats",
     "answers_of",
+    "begin",
     "new_engine",
     "resolve_generator",
 ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 
 from podsrl.errors import UsageError, short
+from podsrl.lib.watch import Watch
 from podsrl.types import Begun, Completion
 
 MIN_TEMPERATURE = 1e-6
@@ -43,7 +44,8 @@ class Sampling:
     """A completion ends with, and includes, the first of these."""
     stop_strings: tuple[str, ...] = ()
     """A completion ends with, and includes, the token that completes one of these in its text, wherever in the token
-    that happens; the prompt's text does not count. The engine needs a tokenizer for them."""
+    that happens; neither the prompt's text nor what ends with given tokens (`Begun.given`) counts. The engine needs a
+    tokenizer for them."""
 
     def __post_init__(self) -> None:
         is_positive = math.isfinite(self.temperature) and self.temperature >= MIN_TEMPERATURE
@@ -223,7 +225,7 @@ class Generator(Protocol):
     - "start": `Request.starts`, so that a rollout goes on from tokens that it has
     - "abort_rollouts": `abort` takes (request id, rollout index) pairs beside request ids
     - "pause", "fork": the methods of these names of `Engine`
-    - "watch": the argument `watch` of `Engine.generate`
+    - "watch": the argument `watch` of `Engine.generate`; in another process a `podsrl.control.Steering`
     - "beside": `generate` begins when it is called and goes on beside the caller, who may read the completions later
     - "proof": the method `first_logprob`, by which the trainer checks that new weights have arrived
     """
@@ -231,6 +233,9 @@ class Generator(Protocol):
     """Largest key-value memory held since it was set to 0, in bytes; 0 where that is not known."""
     stats: EngineStats = EngineStats()
     """Counts since it was last replaced; zeros where nothing is counted."""
+    num_ready: int = 0
+    """Completions that `generate` gives next without generating, so that one call can judge them and what came before;
+    0 also where that is not known."""
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Yield every completion as it finishes, in any order."""
@@ -270,6 +275,13 @@ class Generator(Protocol):
 
     def close(self) -> None:
         """Give back what it holds: processes, connections, files. Nothing is generated afterwards."""
+
+
+def begin(generator: Generator, requests: Sequence[Request], watch: Watch | None) -> Iterator[Completion]:
+    """The completions of `generator.generate`; one without the ability "watch" is not told that there is none."""
+    if watch is None:
+        return iter(generator.generate(requests))
+    return iter(cast(Any, generator).generate(requests, watch=watch))
 
 
 def abilities_of(generator: Generator) -> frozenset[str]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
 from podsrl.errors import PodsError, UsageError, short
-from podsrl.generate.base import Generator, Request, abilities_of, fault_of
+from podsrl.generate.base import Generator, Request, abilities_of, begin, fault_of
 from podsrl.generate.kinds import Kind
+from podsrl.lib.watch import Key, Watch
 from podsrl.types import Completion, FinishReason
 
 _MOST_LOGPROB = 1e-3
@@ -17,13 +18,14 @@ _UNFINISHED = ("aborted", "invalid", "pruned", "postponed")
 
 
 def answers_of(
-    generator: Generator, requests: Iterable[Request], *, kind: Kind, num_words: int
+    generator: Generator, requests: Iterable[Request], *, kind: Kind, num_words: int, watch: Watch | None = None
 ) -> Iterator[Completion]:
     """The completions of `generator.generate(requests)` as they come. A generator "beside" begins when this is called.
 
     Args:
         kind: of the generator.
         num_words: size of the model's vocabulary.
+        watch: sees the rollouts while they are generated; its forks come with the next indices of their groups.
 
     Raises:
         PodsError: a completion that was not asked for, came before, or cannot be; or one that did not come.
@@ -32,8 +34,8 @@ def answers_of(
     wanted = list(requests)
     _check_abilities(wanted, generator)
     with kind.calling():
-        found = iter(generator.generate(wanted))
-    return _checked(found, wanted, kind, num_words)
+        found = begin(generator, wanted, watch)
+    return _checked(found, wanted, kind, num_words, _Forks(() if watch is None else wanted))
 
 
 def _check_abilities(requests: Sequence[Request], generator: Generator) -> None:
@@ -49,7 +51,7 @@ def _check_abilities(requests: Sequence[Request], generator: Generator) -> None:
 
 
 def _checked(
-    found: Iterator[Completion], requests: Sequence[Request], kind: Kind, num_words: int
+    found: Iterator[Completion], requests: Sequence[Request], kind: Kind, num_words: int, forks: _Forks
 ) -> Iterator[Completion]:
     name, missing = kind.option, {(request.id, index): request for request in requests for index in request.indices}
     total = len(missing)
@@ -58,7 +60,7 @@ def _checked(
             if not isinstance(completion, Completion):
                 raise PodsError(f"{name} gave {short(completion)}; wanted a podsrl.types.Completion")
             place = completion.request_id, completion.index
-            request = missing.pop(place, None)
+            request = missing.pop(place, None) or forks.source(*place)
             fault = "not asked for, or given before" if request is None else _fault(completion, request, num_words)
             if fault:
                 raise PodsError(f"{name} gave rollout {place[1]} of request {place[0]!r}, which is {fault}")
@@ -68,6 +70,33 @@ def _checked(
         raise PodsError(
             f"{name} ended without {len(missing)} of {total} rollouts, such as {index} of request {first!r}"
         )
+    if (lost := forks.lost()) is not None:
+        raise PodsError(f"{name} gave forks of group {lost[0]!r} and none with the index {lost[1]} before them")
+
+
+class _Forks:
+    """The rollouts of these requests that a watch adds: the next indices of each group, once each."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._by_id, self._sizes, self._seen = {one.id: one for one in requests}, dict[str, int](), set[Key]()
+        for one in requests:
+            self._sizes[one.random_stream] = max(one.indices.stop, self._sizes.get(one.random_stream, 0))
+
+    def source(self, name: str, index: int) -> Request | None:
+        """The request of a fork that comes; None: it is no fork, or came before."""
+        request = self._by_id.get(name)
+        if request is None:
+            return None
+        key = request.random_stream, index
+        if index < self._sizes[key[0]] or key in self._seen:
+            return None
+        self._seen.add(key)
+        return request
+
+    def lost(self) -> Key | None:
+        """(group, index) of a fork that has not come, where a later one has."""
+        before = ((name, index - 1) for name, index in self._seen if index > self._sizes[name])
+        return next((key for key in before if key not in self._seen), None)
 
 
 def _fault(completion: Completion, request: Request, num_words: int) -> str:

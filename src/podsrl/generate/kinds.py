@@ -47,6 +47,8 @@ class Kind:
     """Raises UsageError where it cannot run a model with attention heads of so many numbers."""
     is_beside: bool = False
     """It has the ability "beside": it generates while the caller does something else."""
+    is_watching: bool = True
+    """It may have the ability "watch"; of a user's own only what it makes tells."""
     is_for_one_process: bool = False
     """It takes its process's one torch.distributed group, which processes that share a run need."""
     has_own_weights: bool = False
@@ -114,6 +116,7 @@ def of_vllm(kind: Kind) -> Kind:
         check_run=check_run,
         check_heads=check_heads,
         is_beside=not in_process,
+        is_watching=False,
         is_for_one_process=in_process,
         has_own_weights=True,
     )
@@ -143,6 +146,7 @@ def _servers(name: str, options: Mapping[str, Any]) -> Kind:
         check=check,
         check_run=check_run,
         is_beside=True,
+        is_watching=False,
     )
     new_store = partial(FolderStore, **checked)
     members = [replace(whole, options={**checked, "url": url}, new_store=new_store) for url in urls]

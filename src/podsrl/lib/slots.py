@@ -4,8 +4,9 @@ An option names a part of its slot's table, or one of the user's own as "module:
 makes the part: its keyword-only parameters are the part's options (`[options.NAME]`). A part is a plain function, or an
 object with one method for each slot that it fills; the same name in several slots is one part. A part that learns has
 `learn(groups)`, `state()` and `restore(state)` besides. It may tell its largest sizes by
-`most(num_prompts, num_rollouts)`, refuse a training set by `check_train(num_prompts, num_train)`, take or refuse
-rewards by `check_rewards(num_kept, bounds)`, and name in `needs` the options of all slots that it has to fill.
+`most(num_prompts, num_rollouts)`, refuse a training set by `check_train(num_prompts, num_train)` and its questions by
+`check_tasks(tasks)`, take or refuse rewards by `check_rewards(num_kept, bounds)`, and name in `needs` the options of
+all slots that it has to fill.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ State = Mapping[str, Any]
 """What a part remembers: plain JSON values and numpy arrays, by text keys."""
 Factory = Callable[..., Any]
 """What makes a part: its keyword-only parameters are the part's options."""
-_METHODS = {"learn": 1, "state": 0, "restore": 1, "most": 2, "check_train": 2, "check_rewards": 2}
+_METHODS = {
+    "learn": 1,
+    "state": 0,
+    "restore": 1,
+    "most": 2,
+    "check_train": 2,
+    "check_tasks": 1,
+    "check_rewards": 2,
+    "together": 1,
+}
 """Method of a part, and its number of arguments."""
 
 
@@ -57,6 +67,8 @@ class Filled:
     option: str
     """For messages: "budget.rollouts = 'my_budget:twice'"."""
     function: Callable[..., Any]
+    part: Any = None
+    """Behind it."""
 
     def __call__(self, *arguments: Any) -> Any:
         with calling(self.option):
@@ -77,6 +89,15 @@ class Slots:
     def __getitem__(self, option: str) -> Sequence[Filled]:
         """What fills the slot of an option."""
         return self._filled[option]
+
+    def only(self, names: Mapping[str, Sequence[str]]) -> Slots:
+        """Some of them, with the same parts.
+
+        Args:
+            names: option of each slot -> names of the parts that fill it.
+        """
+        parts = {name: self._parts[name] for of_slot in names.values() for name in of_slot}
+        return Slots({option: self._filled[option] for option in names}, parts)
 
     def learn(self, groups: Sequence[Any]) -> None:
         """Show all groups of a step, those that no batch holds too, to every part that learns."""
@@ -122,11 +143,21 @@ class Slots:
             with calling(f"check_train of {name!r}", "check_train(num_prompts, num_train)"):
                 part.check_train(num_prompts, num_train)
 
+    def check_tasks(self, tasks: Sequence[Any]) -> None:
+        """Let every part refuse questions of the training set, which may be a sample of them.
+
+        Raises:
+            UsageError: of the part.
+        """
+        for name, part in self._with("check_tasks"):
+            with calling(f"check_tasks of {name!r}", "check_tasks(tasks)"):
+                part.check_tasks(tasks)
+
     def check_rewards(self, num_kept: float, bounds: tuple[float, float] | None) -> None:
         """Tell every part that wants it what is kept of a group, and between which bounds the rewards lie.
 
         Args:
-            num_kept: m, or the share.
+            num_kept: m, or the share; for "certain" what the rule keeps of plenty of the highest and lowest rewards.
             bounds: the lowest and highest reward that there can be; None: not known.
 
         Raises:
@@ -171,7 +202,7 @@ def make_slots(
             factory = _factory(slot, name, by_option)
             if name not in parts:
                 parts[name] = _make(factory, name, option, options.get(name, {}), slot.shape)
-            filled[slot.option].append(Filled(option, _filler(parts[name], slot, option)))
+            filled[slot.option].append(Filled(option, _filler(parts[name], slot, option), parts[name]))
     for name, part in parts.items():
         for option in getattr(part, "needs", ()):
             if option not in names:

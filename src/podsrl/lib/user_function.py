@@ -24,12 +24,23 @@ FAILURES = (Exception, SystemExit)
 _OURS = Path(__file__).parents[1]
 _PYTHONS = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
+GIVEN: dict[str, Callable[..., Any]] = {}
+"""Functions that were given as objects, and that Python does not find by their names, such as one that another function
+made. Only this process has them."""
+HERE = " (here)"
+"""Ends their names, so that no other function is taken for one of them."""
+_DEFINED_THERE = (
+    "is a function that a notebook or script defined; define it there again, and go on from there: "
+    "podsrl.Run(FOLDER).resume(). A function in a file of its own is found everywhere"
+)
 _importing: ContextVar[str] = ContextVar("importing", default="")
 """The user's module that is being imported, in this process or a worker's."""
 
 
 def import_function(name: str, *, where: str, wanted: str = "a function") -> Callable[..., Any]:
     """Import "module:function", or "module:object.function"; Python must find the module.
+
+    A function that was given as an object (`given_name`) is that object.
 
     UsageError, which begins with `where`: the module cannot be imported, whatever it raises, or has no such function;
     `wanted` says what the function should be. An `async` function is one too.
@@ -38,6 +49,17 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
         >>> import_function("math:sqrt", where="an option = 'math:sqrt'")(9)
         3.0
     """
+    function = GIVEN[name] if name in GIVEN else _imported(name, where)
+    if not callable(function):
+        raise UsageError(f"{where} has the type {type(function).__name__}; wanted {wanted}")
+    if is_asynchronous(function):
+        raise UsageError(f"{where} is asynchronous (async def), which is not supported; wanted {wanted}")
+    return function
+
+
+def _imported(name: str, where: str) -> Any:
+    if name.endswith(HERE):
+        raise UsageError(f"{where} {_DEFINED_THERE}")
     module_name, _, attribute = name.partition(":")
     _look_beside_the_user()
     mark = _importing.set(module_name)
@@ -52,18 +74,39 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
     finally:
         _importing.reset(mark)
     try:
-        function = attrgetter(attribute)(module)
+        return attrgetter(attribute)(module)
     except AttributeError as error:
+        if module_name == "__main__":
+            raise UsageError(f"{where} {_DEFINED_THERE}") from error
         public = [known for known in dir(module) if not known.startswith("_")]
         hint = nearest(attribute, public) if public else ""
         raise UsageError(f"{where} cannot be imported: no {attribute!r} in {module_name!r}.{hint}") from error
     except FAILURES as error:  # a module may load its parts lazily
         raise UsageError(f"{where} cannot be imported: {reason_of(error)}") from error
-    if not callable(function):
-        raise UsageError(f"{where} has the type {type(function).__name__}; wanted {wanted}")
-    if is_asynchronous(function):
-        raise UsageError(f"{where} is asynchronous (async def), which is not supported; wanted {wanted}")
-    return function  # type: ignore[no-any-return]  # `callable` says that it is one
+
+
+def given_name(function: Callable[..., Any]) -> str:
+    """Name a function as options do, "module:function", so that `import_function` finds it in this process.
+
+    Where Python finds another one by that name, or none, the function itself is kept (`GIVEN`), and the name ends with
+    `HERE`; a later one of the same name takes its place.
+
+    Example:
+        >>> import math
+        >>> given_name(math.sqrt)
+        'math:sqrt'
+    """
+    module = getattr(function, "__module__", None) or "__main__"
+    attribute = getattr(function, "__qualname__", type(function).__qualname__)
+    name = f"{module}:{attribute}"
+    try:
+        is_found = attrgetter(attribute)(sys.modules[module]) is function
+    except (KeyError, AttributeError):
+        is_found = False
+    if is_found:
+        return name
+    GIVEN[name + HERE] = function
+    return name + HERE
 
 
 def check_is_no_import(what: str) -> None:

@@ -153,7 +153,7 @@ def _warnings(
     if config.steps.is_ahead:
         yield (
             "a step is generated while the one before it trains, so it takes about the longer of the two, and its "
-            f"rollouts are optim.num_epochs = {config.optim.num_epochs} weight updates old"
+            f"rollouts are {config.optim.num_updates} weight updates old (optim.num_epochs × optim.num_minibatches)"
         )
     if config.budget != BudgetConfig():
         yield (

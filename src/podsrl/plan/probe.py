@@ -25,6 +25,7 @@ from podsrl.plan.measured import GenerationProbe, Measurements, UpdateProbe, own
 from podsrl.plan.rewards import Seen
 from podsrl.plan.search import STANDS_FOR, Candidate
 from podsrl.plan.value import MIDDLE, GradientProbe, gradient_probe, noise_range, noise_ratio
+from podsrl.run.before.settle import settle
 from podsrl.run.step.step_result import StepResult, samples_by_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.wiring import new_updater
@@ -41,8 +42,8 @@ KEPT_STEPS = 4
 
 
 def probing_config(config: RunConfig) -> RunConfig:
-    """The same run, standing still, writing nothing, without `[costs]`; max-variance stands for rules of `STANDS_FOR`,
-    and n rollouts of each question for `budget.rollouts = "worth"`.
+    """The same run without `[costs]`; max-variance stands for rules of `STANDS_FOR`, and n rollouts of each question
+    for `budget.rollouts = "worth"`.
 
     Raises:
         UsageError: a run whose seconds the plan's model cannot describe.
@@ -57,6 +58,8 @@ def probing_config(config: RunConfig) -> RunConfig:
         ("rollouts.generator", config.rollouts.generator, "engine"),
         ("scale.generators", config.scale.generators, 0),
         *((f"budget.{slot}", budget[slot], part) for slot, part in BudgetConfig().model_dump().items()),
+        ("steer.prune", config.steer.prune, "never"),
+        ("steer.branch", config.steer.branch, "never"),
     ):
         if value != default:
             raise UsageError(
@@ -65,7 +68,7 @@ def probing_config(config: RunConfig) -> RunConfig:
                 f"with --{key}={default}"
             )
     select = {"rule": STANDS_FOR[config.select.rule], "options": {}} if config.select.rule in STANDS_FOR else {}
-    return with_values(config, optim={"lr": STILL, "weight_decay": 0.0}, select=select)
+    return with_values(config, select=select)
 
 
 def probe_sizes(config: RunConfig) -> list[int]:
@@ -104,20 +107,31 @@ def still_trainer(config: RunConfig) -> Iterator[Trainer]:
     Raises:
         UsageError: as of `probing_config`, several processes, or whatever a run with this config would meet.
     """
-    trainer = Trainer(probing_config(config))
-    if not trainer.processes.is_alone:
-        raise UsageError("pods plan measures one process; start it without torchrun or pods launch")
+    with _opened(probing_config(settle(config)[0])) as trainer:
+        yield trainer
+
+
+@contextmanager
+def _opened(config: RunConfig) -> Iterator[Trainer]:
+    trainer = Trainer(with_values(config, optim={"lr": STILL, "weight_decay": 0.0}))
     try:
+        if not trainer.processes.is_alone:
+            raise UsageError("one process is measured; start it without torchrun or pods launch")
         yield trainer
     finally:
         trainer.close()
 
 
-def measure_pace(config: RunConfig, num_steps: int = 2) -> float:
-    """Mean seconds of so many steps that learn and write nothing; UsageError: as `still_trainer`."""
-    with still_trainer(config) as trainer:
+def measure_steps(config: RunConfig, num_steps: int) -> list[StepResult]:
+    """So many steps that learn and write nothing. UsageError: several processes, or whatever a run would meet."""
+    with _opened(config) as trainer:
         training_step(trainer)  # not counted: memory is taken and kernels are chosen
-        return sum(training_step(trainer).total_seconds for _ in range(num_steps)) / num_steps
+        return [training_step(trainer) for _ in range(num_steps)]
+
+
+def measure_pace(config: RunConfig, num_steps: int = 2) -> float:
+    """Mean seconds of the steps of `measure_steps`."""
+    return sum(step.total_seconds for step in measure_steps(config, num_steps)) / num_steps
 
 
 def resize(trainer: Trainer, *, num_rollouts: int, num_kept: int, micro_batch_tokens: int) -> None:

@@ -4,8 +4,10 @@ from podsrl.policy.device import choose_device, device_notes
 from podsrl.policy.load import check_model_options, load_policy
 from podsrl.policy.lora import AdaptedPolicy
 from podsrl.policy.policy import Policy
+from podsrl.policy.replies import replies_ids
 from podsrl.policy.source import model_folder, quiet_bars
 from podsrl.policy.tokenizer import check_chat_template, load_tokenizer, prompt_ids, prompts_ids, special_token_in
+from podsrl.policy.tools import with_tools
 from podsrl.policy.weights import load_model, outline
 
 __all__ = [
@@ -23,5 +25,7 @@ __all__ = [
     "prompt_ids",
     "prompts_ids",
     "quiet_bars",
+    "replies_ids",
     "special_token_in",
+    "with_tools",
 ]

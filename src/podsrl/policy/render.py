@@ -29,7 +29,7 @@ WAIT_SECONDS = 600.0
 _BATCH = 16
 """Most conversations per request: enough that the process's messages take little of the time."""
 
-Conversation = Sequence[Mapping[str, str]]
+Conversation = Sequence[Mapping[str, Any]]
 
 
 class RenderError(Exception):
@@ -48,13 +48,15 @@ def render(tokenizer: Any, conversations: Sequence[Conversation]) -> list[str]:
     model's folder.
 
     Args:
-        tokenizer: with a chat template.
-        conversations: messages `{"role": ..., "content": ...}`.
+        tokenizer: with a chat template, and with the tools that it shows (`with_tools`), if any.
+        conversations: messages `{"role": ..., "content": ...}`; texts, or the tool calls of an assistant as a list.
 
     Raises:
         RenderError: a template rejects a conversation or exceeds a limit.
     """
-    plain = [[{key: str(text) for key, text in message.items()} for message in messages] for messages in conversations]
+    plain = [
+        [{key: _plain(each) for key, each in message.items()} for message in messages] for messages in conversations
+    ]
     if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:
         return [_by_itself(tokenizer, place, messages) for place, messages in enumerate(plain)]
     try:
@@ -64,7 +66,8 @@ def render(tokenizer: Any, conversations: Sequence[Conversation]) -> list[str]:
     variables = json.loads(json.dumps(tokenizer.special_tokens_map, default=str))
     texts: list[str] = []
     for start in range(0, len(plain), _BATCH):
-        request = {"template": template, "variables": variables, "conversations": plain[start : start + _BATCH]}
+        batch = plain[start : start + _BATCH]
+        request = {"template": template, "variables": variables, "tools": tools_of(tokenizer), "conversations": batch}
         answer = _renderer.ask(request)
         if "texts" not in answer:
             raise RenderError(len(texts) + answer["place"], line_of(f"{answer['type']}: {answer['message']}"))
@@ -72,9 +75,19 @@ def render(tokenizer: Any, conversations: Sequence[Conversation]) -> list[str]:
     return texts
 
 
-def _by_itself(tokenizer: Any, place: int, messages: list[dict[str, str]]) -> str:
+def tools_of(tokenizer: Any) -> list[dict[str, Any]] | None:
+    """The schemas of the tools that the tokenizer's chat template shows."""
+    return getattr(tokenizer, "shown_tools", None)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, str) else value
+
+
+def _by_itself(tokenizer: Any, place: int, messages: list[dict[str, Any]]) -> str:
+    own = {} if tools_of(tokenizer) is None else {"tools": tools_of(tokenizer)}
     try:
-        text: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        text: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **own)
     except Exception as error:  # as in `render_worker`
         raise RenderError(place, first_line(error)) from None
     return text

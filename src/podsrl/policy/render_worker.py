@@ -43,6 +43,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             text = render_jinja_template(
                 conversations=[messages],
                 chat_template=request["template"],
+                tools=request["tools"],
                 add_generation_prompt=True,
                 **request["variables"],
             )[0][0]

@@ -38,7 +38,12 @@ _MAX_LINE = 600
 
 
 def model_folder(path: str) -> str:
-    """The folder of "builtin:NAME"; folders and hub names stay as they are."""
+    """The folder of "builtin:NAME"; folders and hub names stay as they are. UsageError: no such name, or none given."""
+    if not path:
+        raise UsageError(
+            "model.path has to be given: a name of the hub, such as --model.path=Qwen/Qwen2.5-0.5B-Instruct, or a "
+            "folder, such as --model.path=models/mine"
+        )
     if not path.startswith(BUILTIN_PREFIX):
         return str(Path(path).expanduser()) if path.startswith("~") else path
     folder = Path(str(resources.files("podsrl") / "models"))

@@ -1,4 +1,4 @@
-"""Held-out accuracy by sampling, within a run. `evaluate/evaluator.py` evaluates a model without a trainer."""
+"""Held-out accuracy by sampling, within a run. `evaluation/evaluator.py` evaluates a model without a trainer."""
 
 from __future__ import annotations
 

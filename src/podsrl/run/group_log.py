@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Annotated, Any
 
 from pydantic import AliasPath, BeforeValidator, Field, InstanceOf, StrictBool, StrictInt, TypeAdapter, ValidationError
 
 from podsrl.errors import short
-from podsrl.lib.text import prompt_text
-from podsrl.types import Group, Rollout, Sample, Selection
+from podsrl.lib.text import html_table, prompt_text
+from podsrl.types import Completion, Group, Rollout, Sample, Selection
 
 Json = dict[str, Any]
 LARGEST = 1e100
@@ -56,6 +57,18 @@ class RecordedRollout:
     log that does not say."""
     origin: Text = ""
     """In which other way than the group's it was asked, as `Rollout.origin`."""
+    given: tuple[tuple[StrictInt, StrictInt], ...] = ()
+    """Characters (start, end) of the text that no policy drew, such as what an environment said."""
+
+    @property
+    def pieces(self) -> list[tuple[str, bool]]:
+        """The text in pieces that are not empty, each with whether it was given.
+
+        Example: of the text "5?no" with given = ((2, 4),): [("5?", False), ("no", True)].
+        """
+        bounds = [0, *chain.from_iterable(self.given), len(self.text)]
+        cut = [(self.text[start:end], i % 2 == 1) for i, (start, end) in enumerate(pairwise(bounds))]
+        return [piece for piece in cut if piece[0]]
 
     @property
     def mean_advantage(self) -> float | None:
@@ -77,6 +90,21 @@ class RecordedGroup:
     answer: Annotated[Text, Field(validation_alias=AliasPath("task", "answer"))]
     rollouts: tuple[RecordedRollout, ...]
 
+    def __repr__(self) -> str:
+        kept = f"{sum(rollout.is_kept for rollout in self.rollouts)} of {len(self.rollouts)} kept"
+        return f"RecordedGroup(step {self.step}, {short(self.question, 60)}, {kept})"
+
+    def _repr_html_(self) -> str:
+        """A table for a notebook, the highest reward first."""
+        return html_table(
+            f"step {self.step}: {self.prompt} → {self.answer}",
+            ("kept", "reward", "advantage", "text"),
+            [
+                ("✓" if one.is_kept else "", _cell(one.reward), _cell(one.mean_advantage), one.text)
+                for one in self.by_reward()
+            ],
+        )
+
     def by_reward(self) -> tuple[RecordedRollout, ...]:
         """The rollouts with the highest reward first; those without a reward come last."""
         return tuple(sorted(self.rollouts, key=lambda r: (r.reward is None, -(r.reward or 0.0), r.index)))
@@ -95,25 +123,33 @@ class RecordedGroup:
         return len({rollout.reward for rollout in kept}) <= 1 or not has_advantage
 
 
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
 _GROUP = TypeAdapter(RecordedGroup)
 
 
-def group_line(step: int, group: Group, selection: Selection, samples: Sequence[Sample]) -> Json:
-    """The line of a step's group, as JSON; `samples` are its m, in the order of `selection.kept`."""
+def group_line(step: int, group: Group, selection: Selection, samples: Sequence[Sample], tokenizer: Any = None) -> Json:
+    """The line of a step's group, as JSON; `samples` are its m, in the order of `selection.kept`.
+
+    Without a tokenizer it does not say which part of a text was given.
+    """
     sample_of = dict(zip(selection.kept, samples, strict=True))
     return {
         "step": step,
         "group": group.id,
         "task": {"id": group.task.id, "prompt": prompt_text(group.task.prompt), "answer": group.task.answer},
         "rollouts": [
-            _rollout_json(index, rollout, selection.dropped.get(index), sample_of.get(index))
+            _rollout_json(index, rollout, selection.dropped.get(index), sample_of.get(index), tokenizer)
             for index, rollout in enumerate(group.rollouts)
         ],
     }
 
 
-def _rollout_json(index: int, rollout: Rollout, drop_reason: str | None, sample: Sample | None) -> Json:
+def _rollout_json(index: int, rollout: Rollout, drop_reason: str | None, sample: Sample | None, tokenizer: Any) -> Json:
     completion = rollout.completion
+    given = [] if tokenizer is None else _given_text(completion, tokenizer)
     return {
         "index": index,
         "text": rollout.text,
@@ -128,7 +164,15 @@ def _rollout_json(index: int, rollout: Rollout, drop_reason: str | None, sample:
         "advantage": None if sample is None else sample.advantage,
         "version": completion.versions or completion.version,
         **({"origin": rollout.origin} if rollout.origin else {}),
+        **({"given": given} if given else {}),
     }
+
+
+def _given_text(completion: Completion, tokenizer: Any) -> list[tuple[int, int]]:
+    """Where the given tokens stand in the text: a decoded prefix is as long as what comes before its end."""
+    ends = [completion.token_ids[:end] for end in chain.from_iterable(completion.given)]
+    lengths = map(len, tokenizer.batch_decode(ends, skip_special_tokens=True)) if ends else iter(())
+    return list(zip(lengths, lengths, strict=True))
 
 
 def parse_group(line: Mapping[str, Any]) -> RecordedGroup:

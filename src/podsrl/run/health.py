@@ -103,7 +103,7 @@ def reason_of(answers: Answers) -> Reason:
         >>> reason_of(Answers(num=16, right=0, are_left_out=False)).text
         'all answers are wrong'
     """
-    for name, text, cure in _REASONS:
+    for name, (text, cure) in REASONS.items():
         share = getattr(answers, name) / answers.num if answers.num else 0.0
         if share >= NEARLY_ALL and not (name == "wrong" and answers.are_left_out):
             how_many = "all" if share == 1 else f"{share:.0%} of the"
@@ -211,18 +211,17 @@ def _share(run: Logged, part: str, whole: str) -> float | None:
 
 _CUT = "raise rollouts.max_new_tokens, or reward shorter answers: a cut answer can rarely be right"
 _INVALID = "a reward function raises or returns nothing usable: `pods check-reward` tries it alone"
-_REASONS = (
-    ("right", "answers are right", "the model solves these questions: train it on harder ones, or end here"),
-    ("invalid", "rewards are invalid", _INVALID),
-    ("cut", "answers are cut at the token limit", _CUT),
-    (
-        "wrong",
+REASONS = {
+    "right": ("answers are right", "the model solves these questions: train it on harder ones, or end here"),
+    "invalid": ("rewards are invalid", _INVALID),
+    "cut": ("answers are cut at the token limit", _CUT),
+    "wrong": (
         "answers are wrong",
         "see whether the reward wants another form than the model writes; else choose easier questions or a stronger "
         "model, or raise rollouts.num_rollouts",
     ),
-)
-"""Field of `Answers`, what it says where it counts nearly all of them, and what to do; the first one counts."""
+}
+"""Field of `Answers` -> what it says where it counts nearly all of them, and what to do; the first one counts."""
 EQUAL = Reason(
     text="the rewards within a group are equal",
     cure="choose questions that the model neither always solves nor never, or a reward with more levels, or raise "

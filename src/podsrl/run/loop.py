@@ -24,9 +24,9 @@ Json = dict[str, Any]
 Outcome = Literal["finished", "interrupted"]
 
 
-def record(folder: RunFolder, result: StepResult, num_groups: int = 0) -> Json:
+def record(folder: RunFolder, result: StepResult, num_groups: int = 0, tokenizer: Any = None) -> Json:
     """Append a step to the logs: its metrics, and at most `num_groups` whole groups. Returns the metrics."""
-    for line in islice(group_records(result), num_groups):
+    for line in islice(group_records(result, tokenizer), num_groups):
         folder.append("groups.jsonl", line)
     metrics = step_metrics(result)
     folder.append("metrics.jsonl", metrics)
@@ -118,7 +118,8 @@ class _Run:
             self._on_record(step_metrics(result))
             return result
         is_due = self._due.is_group_record(config, result.progress)
-        self._on_record(record(self._folder, result, config.record.num_groups if is_due else 0))
+        num_groups = config.record.num_groups if is_due else 0
+        self._on_record(record(self._folder, result, num_groups, self._trainer.tokenizer))
         return result
 
     def evaluate_if_due(self) -> None:

@@ -52,6 +52,8 @@ def step_metrics(result: StepResult) -> Json:
         **_lags(result),
         **_without_verdict(result, rollouts),
         "rollouts/truncated": sum(1 for rollout in rollouts if rollout.completion.finish_reason == "length"),
+        **_turns(rollouts),
+        **_calls(rollouts),
         "length/all": _mean(_lengths(rollouts)),
         "length/kept": _mean(_lengths(kept)),
         "length/min": min(_lengths(rollouts).tolist(), default=None),
@@ -172,11 +174,23 @@ def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
     }
 
 
-def group_records(result: StepResult) -> Iterator[Json]:
-    """Each group as a line of `groups.jsonl`: what was generated, its reward, and what became of it."""
+def _turns(rollouts: Sequence[Rollout]) -> Json:
+    """Turns of the model per rollout, in steps in which an environment has answered some."""
+    counts = np.array([len(rollout.completion.turns) for rollout in rollouts], dtype=np.int64)
+    return {"turns/mean": _mean(counts), "turns/max": int(counts.max())} if max(counts, default=0) > 1 else {}
+
+
+def _calls(rollouts: Sequence[Rollout]) -> Json:
+    """Tool calls, and those that gave no result, in steps in which there were some."""
+    calls = [is_good for rollout in rollouts for is_good in rollout.completion.calls]
+    return {"tools/calls": len(calls), "tools/failed": calls.count(False)} if calls else {}
+
+
+def group_records(result: StepResult, tokenizer: Any = None) -> Iterator[Json]:
+    """Each group as a line of `groups.jsonl`: what was generated, its reward, and what became of it (`group_line`)."""
     of_groups = samples_by_group(result.selections, result.samples)
     for group, selection, samples in zip(result.groups, result.selections, of_groups, strict=True):
-        yield group_line(result.progress.step, group, selection, samples)
+        yield group_line(result.progress.step, group, selection, samples, tokenizer)
 
 
 def _as_json(value: Any) -> Any:

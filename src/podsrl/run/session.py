@@ -69,8 +69,8 @@ def start(
         trainer = Trainer(config, processes=processes)
         with _locked(folder):
             if folder is not None:
-                folder.create(dump(config))
-            with tracked(tracking, config, folder, say, processes):
+                folder.create(dump(trainer.config))
+            with tracked(tracking, trainer.config, folder, say, processes):
                 return _run(trainer, folder, Due(), on_record, say, on_answer)
 
 
@@ -260,7 +260,7 @@ def _run(
     check_same_weights(trainer.weights_digest, trainer.processes)
     if folder is not None:
         folder.append(folder.STARTS, {**describe_start(trainer.progress.step), "setup": _setup(trainer)})
-    for line in (*trainer.parts.notes, trainer.policy.description, *trainer.policy.notes):
+    for line in (*trainer.parts.notes, *trainer.choices, trainer.policy.description, *trainer.policy.notes):
         say(line)
     if not trainer.processes.is_alone:
         say(f"{trainer.processes.num_processes} processes, {trainer.config.scale.strategy}")

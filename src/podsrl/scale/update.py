@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 from podsrl.scale.processes import Processes
 from podsrl.update import Batch, Updater, UpdateStats
@@ -59,3 +59,11 @@ def combine_stats(parts: Sequence[UpdateStats]) -> UpdateStats:
         ratio_max=max(part.ratio_max for part in parts),
         **counts,
     )
+
+
+def pass_stats(steps: Sequence[UpdateStats]) -> UpdateStats:
+    """The stats of a pass over a batch, from those of its optimizer steps: the loss is their mean."""
+    if len(steps) == 1:
+        return steps[0]
+    found = combine_stats(steps)
+    return replace(found, loss=found.loss / len(steps))

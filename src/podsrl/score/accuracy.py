@@ -44,6 +44,10 @@ class Accuracy:
     num_stopped: int
     """Answers counted as wrong because a known reward ran out of time or memory."""
 
+    def __repr__(self) -> str:
+        spread = "" if self.accuracy_sem is None else f" ± {self.accuracy_sem:.1%}"
+        return f"Accuracy({self.accuracy:.1%}{spread}, {self.num_questions:,} questions, {self.num_samples:,} answers)"
+
 
 def accuracy_of(groups: Sequence[Group], *, num_stopped: int = 0) -> Accuracy:
     """Summarise judged groups. ValueError: no group, or groups without or of unequal numbers of rollouts."""
@@ -102,14 +106,23 @@ def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
     return 1 - math.comb(num_samples - num_right, k) / math.comb(num_samples, k)
 
 
-def majority_rollout(rollouts: Sequence[Rollout]) -> Rollout | None:
-    """The first rollout that gives the most frequent final answer; of equally frequent answers, the one given first.
+def majority_rollout(rollouts: Sequence[Rollout], weights: Sequence[float] | None = None) -> Rollout | None:
+    """The first rollout that gives the final answer with most votes; of answers with as many, the one given first.
 
-    Only valid rollouts with a final answer vote; None where there is none.
+    Only valid rollouts with a final answer vote; None where there is none. `weights` are their votes, at least 0; None,
+    or none above 0: each has one.
     """
-    voters = [rollout for rollout in rollouts if rollout.is_valid and rollout.answer is not None]
-    votes = Counter(rollout.answer for rollout in voters)
-    return max(voters, key=lambda rollout: votes[rollout.answer], default=None)  # max returns the first of equals
+    cast = weights if weights is not None and any(weights) else [1.0] * len(rollouts)
+    voters = [
+        (rollout, vote)
+        for rollout, vote in zip(rollouts, cast, strict=True)
+        if rollout.is_valid and rollout.answer is not None
+    ]
+    votes = Counter[str | None]()
+    for rollout, vote in voters:
+        votes[rollout.answer] += vote  # type: ignore[assignment]  # typeshed knows whole numbers alone
+    # max returns the first of equals
+    return max((rollout for rollout, _ in voters), key=lambda rollout: votes[rollout.answer], default=None)
 
 
 def standard_error(values: Sequence[float]) -> float | None:

@@ -47,8 +47,9 @@ class Rows:
         return Rows(tasks=self.tasks[place], texts=self.texts[place], token_ids=self.token_ids[place])
 
 
-FaultKind = Literal["raised", "none", "not_finite", "not_a_number", "timeout", "died", "exhausted"]
-"""exhausted: it ran out of memory or of recursion depth; died: the worker process that judged it ended."""
+FaultKind = Literal["raised", "none", "not_finite", "not_a_number", "not_a_text", "timeout", "died", "exhausted"]
+"""not_a_text: an environment gave no text; exhausted: it ran out of memory or of recursion depth; died: the worker
+process that called it ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class Fault:
 
     kind: FaultKind
     reason: str
-    """One sentence that names the reward function."""
+    """One sentence that names the function."""
     is_hurried: bool = False
     """Whether it broke a time limit that was lowered, because other time-outs had used up the step's seconds."""
 
@@ -96,8 +97,8 @@ def collect(outcomes: Sequence[float | Fault]) -> Values:
     )
 
 
-def fault_of(name: str, error: BaseException) -> Fault:
-    """Describe an exception that the reward function `name` raised, with its place in the user's code.
+def fault_of(name: str, error: BaseException, what: str = "reward") -> Fault:
+    """Describe an exception that the function `name`, such as a reward, raised, with its place in the user's code.
 
     The message of some exceptions holds the whole completion, and metrics hold the reason: a long one is cut.
 
@@ -106,7 +107,7 @@ def fault_of(name: str, error: BaseException) -> Fault:
         "reward 'mine' raised ZeroDivisionError: division by zero"
     """
     kind: FaultKind = "exhausted" if isinstance(error, (MemoryError, RecursionError)) else "raised"
-    return Fault(kind=kind, reason=f"reward '{name}' raised {one_line(reason_of(error), _MAX_REASON)}")
+    return Fault(kind=kind, reason=f"{what} '{name}' raised {one_line(reason_of(error), _MAX_REASON)}")
 
 
 def read_value(name: str, value: object) -> float | Fault:

@@ -248,7 +248,7 @@ class Scorer:
             return "; ".join(fault.reason for fault in failures.values())
         if not math.isfinite(total):
             return f"the weighted sum of the rewards is {total}, not a finite number"
-        return _UNFINISHED.get(row.completion.finish_reason)
+        return row.completion.fault or _UNFINISHED.get(row.completion.finish_reason)
 
     def _failures(self, faults: Mapping[str, Fault]) -> Mapping[str, Fault]:
         """The faults of one row that make it invalid: None counts only where all rewards are None."""

@@ -59,7 +59,7 @@ from torch import Tensor
 
 from podsrl.control.base import View
 from podsrl.errors import UsageError
-from podsrl.types import Ask, Group, Selection, Task, TokenMarkup
+from podsrl.types import Ask, Completion, Group, Selection, Task, TokenMarkup
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -374,7 +374,7 @@ def likelihoods(group: Group) -> Tensor:
 
     1 for a pruned rollout, which is in no mean.
     """
-    scores = torch.from_numpy(_means([rollout.completion.logprobs for rollout in group.rollouts]))
+    scores = torch.from_numpy(_means([_drawn(rollout.completion) for rollout in group.rollouts]))
     found = torch.ones_like(scores)
     same_prompt: dict[tuple[int, ...] | None, list[int]] = defaultdict(list)
     for i, rollout in enumerate(group.rollouts):
@@ -383,6 +383,11 @@ def likelihoods(group: Group) -> Tensor:
     for places in same_prompt.values():
         found[places] = (scores[places] - scores[places].mean()).exp()
     return found
+
+
+def _drawn(done: Completion) -> Sequence[float]:
+    """The log-probs of what the policy drew."""
+    return [each for start, end in done.turns for each in done.logprobs[start:end]] if done.given else done.logprobs
 
 
 def _means(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:

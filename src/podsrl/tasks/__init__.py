@@ -25,6 +25,7 @@ Loader = Callable[..., TaskSet]
 TASKS: Table[Loader] = Table(
     {
         "arithmetic": "podsrl.tasks.arithmetic:load_arithmetic",
+        "columns": "podsrl.tasks.columns:load_columns",
         "steps": "podsrl.tasks.steps:load_steps",
         "gsm8k": "podsrl.tasks.gsm8k:load_gsm8k",
         "math": "podsrl.tasks.math:load_math",

@@ -148,6 +148,28 @@ def careful_solution(a: int, b: int) -> str:
     return f"{' '.join(steps)} Answer: {a + b}."
 
 
+def worked_solution(task: Task) -> str:
+    """The careful solution of an addition, for parts that show one.
+
+    Example:
+        >>> worked_solution(addition_task(47, 85))
+        '7+5=12 4+8+1=13 Answer: 132.'
+    """
+    a, _, b = task.id.partition("+")
+    return careful_solution(int(a), int(b))
+
+
+def first_words(task: Task) -> list[str]:
+    """Two hints at an addition: the first word of its careful solution, and the first two.
+
+    Example:
+        >>> first_words(addition_task(47, 85))
+        ['7+5=12', '7+5=12 4+8+1=13']
+    """
+    words = worked_solution(task).split()
+    return [words[0], " ".join(words[:2])]
+
+
 def careless_solution(a: int, b: int, rng: np.random.Generator) -> str:
     """A guess: a wrong answer, uniformly drawn from the plausible ones.
 

@@ -33,6 +33,8 @@ class TaskSet:
     """Default of `task.correct`."""
     format: str | None = "format"
     """Default of `task.format`."""
+    environment: str | None = None
+    """Default of `task.environment`."""
     chat: bool = False
     """Default of `task.chat`: text prompts are sent as a chat message."""
     notes: tuple[str, ...] = ()

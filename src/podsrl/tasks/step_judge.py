@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from podsrl.errors import UsageError
 from podsrl.tasks.steps import VERBS, Story
-from podsrl.tasks.steps_solutions import STYLES, end_text, read_rightly, remainder, step_text
+from podsrl.tasks.steps_solutions import STYLES, end_text, read_rightly, remainder, solution, step_text
+from podsrl.types import Task
 
 _QUESTION = re.compile(
     r"(?P<name>[A-Z][a-z]+) has (?P<start>\d{1,2}) (?P<things>[a-z]+)\. (?P<told>(?:[A-Z][a-z]+ she [a-z]+ \d\. ){1,8})"
@@ -53,6 +54,12 @@ def read_story(question: str) -> Story:
         if story.question == question:
             return story
     raise UsageError(f"{question[:80]!r} is no question of the task set 'steps': only their steps can be judged")
+
+
+def worked_solution(task: Task) -> str:
+    """The right solution of a question of 'steps', for parts that show one."""
+    story = read_story(str(task.prompt))
+    return solution(story, read_rightly(story))
 
 
 def judge_steps(question: str, answer: str) -> tuple[Step, ...]:

@@ -44,6 +44,8 @@ class Batch:
     """[B] int64: the same number for neighbouring rows with the same prompt."""
     row_weights: Tensor
     """[B] float32: what a row counts in a mean over groups, as `group_weights` gives it."""
+    minibatch: Tensor
+    """[B] int64: which mini-batch of the step a row belongs to, from 0."""
     given_mask: Tensor | None = None
     """[B, T] bool: tokens of the completion that no policy drew (`Begun.given`); None: there are none."""
 
@@ -79,6 +81,7 @@ class Batch:
             advantages=self.advantages[index] if self.advantages.ndim == 1 else self.advantages[index, :width],
             group=self.group[index],
             row_weights=self.row_weights[index],
+            minibatch=self.minibatch[index],
             given_mask=None if self.given_mask is None else self.given_mask[index, :width],
         )
 
@@ -86,7 +89,13 @@ class Batch:
         return move(self, device)
 
 
-def make_batch(samples: Sequence[Sample], *, pad_token_id: int, row_weights: Sequence[float] | None = None) -> Batch:
+def make_batch(
+    samples: Sequence[Sample],
+    *,
+    pad_token_id: int,
+    row_weights: Sequence[float] | None = None,
+    minibatches: Sequence[int] | None = None,
+) -> Batch:
     """Lay out B samples as tensors on the CPU.
 
     Args:
@@ -94,6 +103,7 @@ def make_batch(samples: Sequence[Sample], *, pad_token_id: int, row_weights: Seq
             targets. If one sample has an advantage per token, the batch has them for all.
         pad_token_id: fills the rows' ends; masks say what is real, so any valid id will do.
         row_weights: B of them, where the samples are a share of a step (default: the `group_weights` of these).
+        minibatches: B numbers from 0, where the step has several (default: all are in the first).
 
     Returns:
         The batch, rows in the order given.
@@ -131,6 +141,7 @@ def make_batch(samples: Sequence[Sample], *, pad_token_id: int, row_weights: Seq
         advantages=_advantages(samples, completion_mask),
         group=_group(prompt_ids),
         row_weights=torch.tensor(group_weights(samples) if row_weights is None else row_weights, dtype=torch.float32),
+        minibatch=torch.tensor([0] * len(samples) if minibatches is None else minibatches, dtype=torch.int64),
         given_mask=given_mask,
     )
 
@@ -213,6 +224,7 @@ def empty_piece() -> Batch:
         advantages=torch.zeros(1),
         group=torch.zeros(1, dtype=torch.int64),
         row_weights=torch.ones(1),
+        minibatch=torch.zeros(1, dtype=torch.int64),
     )
 
 

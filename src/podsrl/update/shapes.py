@@ -14,18 +14,59 @@ from typing import TypeAlias
 
 from torch import Tensor
 
+from podsrl.errors import UsageError
 from podsrl.lib.resolve import Table
 from podsrl.lib.slots import Factory, Filled, Slot
-from podsrl.types import Group, Selection
-from podsrl.update.advantage import checked_advantages
+from podsrl.types import Group, Rollout, Selection
+from podsrl.update.advantage import checked_advantages, kept_by_chunk
 
 Shape: TypeAlias = Callable[[Sequence[Group], Sequence[Selection], Sequence[Tensor]], Sequence[Tensor]]
 """What a shape is: groups, selections and their advantages `[m]` or `[m, T]`, to new advantages of either form."""
 
-SHAPES: Table[Factory] = Table({"bins": "podsrl.systems.gdro:BinWeights", "novelty": "podsrl.systems.xrpo:Novelty"})
+SHAPES: Table[Factory] = Table(
+    {
+        "anchors": "podsrl.systems.gigpo:Anchors",
+        "bins": "podsrl.systems.gdro:BinWeights",
+        "contexts": "podsrl.systems.nudgerl:Contexts",
+        "halves": "podsrl.systems.adhint:Halves",
+        "novelty": "podsrl.systems.xrpo:Novelty",
+        "pool_mean": "podsrl.systems.reinforce_ada:pool_mean",
+    }
+)
 """Name -> what makes the shape."""
 SHAPE = Slot("loss.shape", SHAPES, ("groups", "selections", "advantages"))
 """The slot of `loss.shape`."""
+
+
+def rewrite_chunks(
+    name: str,
+    rewrite: Callable[[Sequence[Rollout], Tensor], Tensor],
+    groups: Sequence[Group],
+    selections: Sequence[Selection],
+    advantages: Sequence[Tensor],
+) -> list[Tensor]:
+    """The answer of a shape that compares the kept rollouts of each chunk, or of each group without chunks.
+
+    Args:
+        name: of the shape, for messages.
+        rewrite: the k kept rollouts of a chunk and their advantages [k] float64 -> new ones [k].
+        groups, selections, advantages: as a shape gets them.
+
+    Raises:
+        UsageError: an advantage per token, which leaves no single value to compare.
+    """
+    found = []
+    for group, selection, values in zip(groups, selections, advantages, strict=True):
+        if values.ndim != 1:
+            raise UsageError(
+                f"loss.shape: {name!r} compares one advantage per rollout and got one per token; name it before shapes "
+                "that give one per token"
+            )
+        kept, new = [group.rollouts[i] for i in selection.kept], values.clone()
+        for places in kept_by_chunk(selection):
+            new[places] = rewrite([kept[place] for place in places], values[places].double()).to(values.dtype)
+        found.append(new)
+    return found
 
 
 def shape_advantages(

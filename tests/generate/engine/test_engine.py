@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -149,6 +151,19 @@ def test_the_models_mode_comes_back_when_the_consumer_stops_early_or_raises(make
         for completion in Engine(model).generate(requests(GREEDY)):
             _ = 1 / len(completion.token_ids[:0])
     assert model.training
+
+
+def test_it_tells_how_many_completions_its_last_step_has_left(qwen2: Any) -> None:
+    engine = Engine(qwen2, num_slots=5)
+    seen = [(engine.stats.steps, engine.num_ready) for _ in engine.generate(requests(MIXED, 4))]
+    for _, of_step in groupby(seen, key=itemgetter(0)):
+        left = [num_ready for _, num_ready in of_step]
+        assert left == list(reversed(range(len(left))))
+    assert max(num_ready for _, num_ready in seen) > 0
+    for _ in engine.generate(requests(MIXED, 4)):
+        if engine.num_ready > 0:
+            break
+    assert engine.num_ready == 0
 
 
 def test_gradients_flow_after_a_generation(make_model: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 from contract import begun, by_place
 
 from podsrl.errors import UsageError
-from podsrl.generate import End, Engine, EngineStats, Fork, Live, Request, Sampling
+from podsrl.generate import End, Engine, EngineStats, Fork, Live, Note, Request, Sampling
 from podsrl.generate.schedule.job import Limits
 from podsrl.generate.schedule.plain import Continuous
 from podsrl.types import Completion
@@ -221,6 +221,26 @@ def test_forks_of_a_watch_are_the_next_of_their_group_and_a_set_token_is_given(
     begins = begun(made, 4, given=made.given)
     [alone] = Engine(qwen2).generate([Request("a", A.prompt_ids, 1, SAMPLING, first_index=6, starts={6: begins})])
     assert made.token_ids == alone.token_ids
+
+
+def test_what_is_noted_goes_with_the_rollout_to_its_forks_its_end_and_where_it_goes_on(qwen2: Any) -> None:
+    shown: list[tuple[Key, int, tuple[float, ...]]] = []
+
+    def look(live: Live) -> list[Any]:
+        seen = list(zip(live.keys, live.num_tokens, live.noted, strict=True))
+        shown.extend(seen)
+        acts: list[Any] = [Note(key, (float(key[1]), float(count))) for key, count, _ in seen]
+        return acts + [Fork(key) for key, count, _ in seen if (key, count) == (("a", 1), 2)]
+
+    watch = Seeing(look, at=frozenset({2, 4}))
+    found = by_place(Engine(qwen2).generate([A], watch=watch))
+    assert {key: one.noted for key, one in found.items()} == {("a", i): (i, 4) for i in range(4)}
+    assert {(key, noted) for key, count, noted in shown if count == 4} == {
+        *((("a", i), (i, 2)) for i in range(3)),
+        (("a", 3), (1, 2)),
+    }
+    request = Request("a", A.prompt_ids, 1, SAMPLING, starts={0: replace(begun(found["a", 0], 3), noted=(7.0,))})
+    assert next(Engine(qwen2).generate([request])).noted == (7.0,)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_slots": 1}, {"num_slots": 4}, {"kv_cache_bytes": 40 * 256}])

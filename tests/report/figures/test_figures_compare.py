@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import re
 from pathlib import Path
@@ -18,7 +19,7 @@ from podsrl.errors import UsageError
 from podsrl.report.figures.accuracy import band_half_width, draw_accuracy
 from podsrl.report.figures.bars import stage_figure, token_figure
 from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
-from podsrl.report.figures.svg import save_svg
+from podsrl.report.figures.svg import save_svg, svg_image
 from podsrl.report.figures.theme import new_figure
 from podsrl.report.read import read_comparison
 from run_folders import write_comparison
@@ -202,3 +203,7 @@ def test_a_file_is_a_whole_svg_with_the_colours_of_both_modes(tmp_path: Path) ->
     text = path.read_text()
     used = set(re.findall(r"var\((--[a-z0-9-]+)\)", text))
     assert used and all(text.count(f" {name}: ") == 2 for name in used - {"--sans"}), "a value per mode"
+    image = re.fullmatch(
+        r'<img alt="x" src="data:image/svg\+xml;base64,(\S+)">', svg_image(stage_figure({"a": seconds}), "x")
+    )
+    assert image is not None and base64.b64decode(image[1]).decode() == text

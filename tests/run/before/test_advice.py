@@ -12,7 +12,7 @@ from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.run.before import advice
-from podsrl.run.before.advice import eval_note, rate_advice, split_note, tag_advice
+from podsrl.run.before.advice import eval_note, form_advice, rate_advice, split_note
 from podsrl.run.before.model_shape import read_shape
 from podsrl.tasks import load_tasks
 
@@ -68,13 +68,28 @@ def test_when_a_run_is_evaluated_and_ends() -> None:
 
 
 def test_rewards_for_tags_want_a_prompt_that_tells_of_them() -> None:
-    tags, plain = {"math_correct": 1.0, "answer_format": 0.1}, {"correct": 1.0, "format": 0.1}
+    tags = {"math_correct": 1.0, "answer_format": 0.1}
     asked = load_tasks("arithmetic", digits=1, num_eval=4, chat=True)
-    [line] = tag_advice(asked, tags)
+    [line] = form_advice(asked, tags)
     assert "answer_format" in line and "task.system_prompt" in line
-    assert tag_advice(asked, plain) == []
     told = load_tasks("arithmetic", digits=1, num_eval=4, chat=True, system_prompt="pods_single_gpu")
-    assert tag_advice(told, tags) == []
+    assert form_advice(told, tags) == []
+
+
+def test_the_mark_of_a_stated_answer_is_told_to_a_chat_model() -> None:
+    plain = {"correct": 1.0, "format": 0.1}
+    chat = load_tasks("arithmetic", digits=1, num_eval=4, chat=True)
+    [line] = form_advice(chat, plain)
+    assert line.startswith("correct, format pay for Answer:, ")
+    text = load_tasks("arithmetic", digits=1, num_eval=4)
+    told = load_tasks("arithmetic", digits=1, num_eval=4, chat=True, system_prompt="End with `Answer: ` and a number.")
+    assert form_advice(text, plain) == form_advice(told, plain) == []
+
+
+def test_only_the_marks_that_the_prompt_lacks_are_named() -> None:
+    asked = load_tasks("arithmetic", digits=1, num_eval=4, chat=True, system_prompt="Write <answer>7</answer>.")
+    [line] = form_advice(asked, {"tag_count": 1.0, "boxed_correct": 1.0})
+    assert line.startswith("tag_count pays for <think> </think>, ")
 
 
 def test_the_split_names_the_option_that_decided_it() -> None:

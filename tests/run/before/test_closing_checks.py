@@ -12,10 +12,11 @@ from torch import Tensor
 from made import completion
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.run.before.closing import reward_bounds
+from podsrl.run.before.closing import kept_of_plenty, reward_bounds
 from podsrl.run.before.no_effect import without_effect
 from podsrl.run.before.prepare import prepare
 from podsrl.score import BOUNDS, REWARDS, Scorer
+from podsrl.select import resolve_rule
 from podsrl.types import Group, Selection, Task
 from runs import config_of
 
@@ -41,6 +42,8 @@ def prepared(*overrides: str) -> None:
         (["select.num_kept=0.25"], r"select\.num_kept = 0\.25 of rollouts\.num_rollouts = 32: wanted a whole number"),
         (["select.num_kept=32"], r"select\.num_kept = 32 of rollouts\.num_rollouts = 32"),
         (["select.num_chunks=2"], r"set select\.num_chunks = 1"),
+        (["select.rule=max_signal", "select.num_kept=0.25"], r"select\.num_kept = 0\.25"),
+        (["select.rule=max_signal", "budget.rollouts=worth"], r"budget\.rollouts = 'worth': each of them decides"),
         (["budget.rollouts=harder"], r"budget\.rollouts = 'harder': each of them decides"),
         (
             ["loss.advantage=test_closing_checks:of_groups"],
@@ -67,6 +70,7 @@ def test_what_needs_the_whole_group_is_refused(overrides: list[str], message: st
     [
         (),
         ("select.num_kept=7",),
+        ("select.rule=max_signal",),
         ("loss.advantage=leave_one_out",),
         (*OWN, "options.certain.lowest=0", "options.certain.highest=9"),
     ],
@@ -79,6 +83,11 @@ def test_until_mixed_goes_with_other_rules_and_budgets_but_not_with_other_sizes(
     prepared("steer.close=until_mixed", "select.rule=max_signal", "budget.keep=mixed", "budget.enough=mixed")
     with pytest.raises(UsageError, match="each of them decides"):
         prepared("steer.close=until_mixed", "budget.rollouts=worth")
+
+
+def test_of_plenty_max_signal_keeps_all_that_it_may_unless_an_odd_row_costs_more_than_it_brings() -> None:
+    for overhead, num_kept, kept in ((13.0, 7, 7), (0.5, 7, 6), (1.0, 3, 2), (0.01, 8, 8), (math.inf, 5, 5)):
+        assert kept_of_plenty(resolve_rule("max_signal", {"overhead": overhead}), num_kept) == kept
 
 
 def test_an_unknown_close_is_named_with_the_nearest() -> None:

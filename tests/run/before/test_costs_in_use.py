@@ -125,3 +125,10 @@ def test_a_part_of_the_costs_alone_is_refused() -> None:
 def test_sizes_that_cannot_be_are_refused_before_a_model_loads(override: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         prepare(load_config("auto", [override, f"model.path={tmp_path}"]))
+
+
+def test_trained_rows_that_only_max_signal_has_are_said() -> None:
+    other = ("budget.rollouts=worth", "select.num_kept=8")
+    assert costs_advice(load_config("pods", [*other, "options.worth.rows=8"])) == []
+    [line] = costs_advice(load_config("pods", other))
+    assert "options.worth.rows" in line and "keeps 8 of 64" in line

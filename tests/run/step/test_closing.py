@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,10 +14,12 @@ from made import completion, group_of
 from podsrl.control import View
 from podsrl.control.close import until_mixed
 from podsrl.errors import UsageError
+from podsrl.run.before.closing import kept_of_plenty
 from podsrl.run.step.closing import Closing, EarlyClose, Whole
+from podsrl.run.step.coming import Coming
 from podsrl.run.step.opens import shortened
-from podsrl.select import max_variance, select_groups
-from podsrl.types import Completion, Group, Open, Way
+from podsrl.select import max_variance, resolve_rule, select_groups
+from podsrl.types import Completion, Group, Open, Rollout, Task, Way
 
 NAN = float("nan")
 SCHEDULERS = ("continuous", "continuous+breadth", "continuous+ljf", "micro")
@@ -47,6 +50,16 @@ class Case:
         return generated(closing, engine, judge, self.sizes), engine.stats.tokens
 
 
+class Counting(Told):
+    """Counts the calls that judge something."""
+
+    num_calls = 0
+
+    def early(self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]]) -> list[list[Rollout]]:
+        self.num_calls += any(completions_PG)
+        return super().early(tasks_P, completions_PG)
+
+
 def mixed(first: int) -> EarlyClose:
     return EarlyClose(until_mixed(), "steer.close = 'until_mixed'", first)
 
@@ -68,6 +81,18 @@ def test_certain_keeps_what_the_whole_group_would_keep_for_fewer_tokens(seed: in
     in_groups = sum(r.completion.num_drawn for each in closed for r in each.group.rollouts)
     assert fewer == in_groups + sum(sum(each.pruned) for each in closed) <= num_tokens
     assert all(all(each.pruned) and not each.begun for each in closed)
+
+
+@each("seed", range(60))
+def test_certain_keeps_what_max_signal_would_keep_of_the_whole_group(seed: int) -> None:
+    case = Case(seed)
+    rule = resolve_rule("max_signal", {"overhead": (0.2, 1.0, 13.0)[seed % 3]})
+    whole, num_tokens = case.run(Whole())
+    closed, fewer = case.run(certain(kept_of_plenty(rule, case.num_kept)))
+    for one, other in zip(whole, closed, strict=True):
+        all_kept, kept = select_groups([one.group, other.group], rule, case.num_kept)
+        assert kept.kept == all_kept.kept
+    assert fewer <= num_tokens
 
 
 @each("seed", range(40))
@@ -98,6 +123,29 @@ def test_a_group_ends_where_a_twin_that_reads_it_in_order_has_enough(seed: int) 
                 break
         assert indices(found) == list(range(size))
         assert found.group.num_first == case.first and len(found.group.outcomes) <= case.first
+
+
+@each("seed", range(40))
+def test_what_ends_in_one_decode_step_is_judged_in_one_call_and_nothing_else_changes(seed: int) -> None:
+    case, found = Case(seed), []
+    for is_known in (True, False):
+        engine = Simulated(case.lengths, case.num_slots, case.scheduler)
+        judge = Counting(case.rewards)
+        with pytest.MonkeyPatch.context() as patch:
+            if not is_known:
+                patch.setattr(Coming, "must_wait", True)
+            closing = certain(case.num_kept)
+            found.append((generated(closing, engine, judge, case.sizes), engine.stats, judge.num_calls))
+    (opens, stats, num_calls), (one_by_one, other_stats, more_calls) = found
+    assert (opens, stats) == (one_by_one, other_stats)
+    assert num_calls <= min(more_calls, stats.steps)
+
+
+def test_no_reward_is_looked_at_before_a_group_may_close() -> None:
+    keys = [("q", i) for i in range(8)]
+    engine, judge = Simulated(dict.fromkeys(keys, 5), 1), Counting(dict.fromkeys(keys, 0.0))
+    generated(mixed(6), engine, judge, {"q": 8})
+    assert judge.num_calls == 3  # with the sixth rollout, the seventh and the eighth
 
 
 def test_on_one_slot_nothing_is_generated_that_is_not_needed() -> None:

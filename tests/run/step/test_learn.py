@@ -20,7 +20,9 @@ def trainer() -> Trainer:
     return Trainer(load_config("pods", ["task.num_eval=4", "rollouts.num_rollouts=16"]))
 
 
-def learner_of(trainer: Trainer, rank: int, num_processes: int, *, has_penalty: bool = False) -> Learner:
+def learner_of(
+    trainer: Trainer, rank: int, num_processes: int, *, has_penalty: bool = False, num_minibatches: int = 1
+) -> Learner:
     return Learner(
         trainer.policy,
         trainer.learner.updater,
@@ -28,6 +30,7 @@ def learner_of(trainer: Trainer, rank: int, num_processes: int, *, has_penalty: 
         is_sharded=False,
         has_penalty=has_penalty,
         num_epochs=1,
+        num_minibatches=num_minibatches,
         pad_token_id=0,
     )
 
@@ -91,3 +94,40 @@ def test_every_process_has_the_weights_of_the_whole_step(trainer: Trainer) -> No
     assert found == [[0.75, 0.75], [0.75, 0.75, 1.5, 1.5]]
     alone = learner_of(trainer, 0, 1).make_batch(SAMPLES)
     assert alone is not None and alone.row_weights.tolist() == [0.75] * 4 + [1.5] * 2
+
+
+def test_groups_are_dealt_to_mini_batches_in_turn(trainer: Trainer) -> None:
+    """Groups a and c, then b and d: 4 rows each of 2, 1 and 2, 1; so 3 rows / (2 groups × 2 or 1)."""
+    learner = learner_of(trainer, 0, 1, num_minibatches=2)
+    batch = learner.make_batch(SAMPLES)
+    assert batch is not None and batch.input_ids[:, 1].tolist() == [10, 11, 14, 12, 13, 15]
+    assert batch.minibatch.tolist() == [0, 0, 0, 1, 1, 1]
+    assert batch.row_weights.tolist() == [0.75, 0.75, 1.5, 0.75, 0.75, 1.5]
+
+
+def test_each_process_has_a_share_of_each_mini_batch(trainer: Trainer) -> None:
+    found = [learner_of(trainer, rank, 2, num_minibatches=2).make_batch(SAMPLES) for rank in range(2)]
+    assert [batch.minibatch.tolist() for batch in found if batch is not None] == [[0, 0, 1], [0, 1, 1]]
+
+
+def test_a_pass_is_a_step_per_mini_batch_each_with_its_own_counts(trainer: Trainer) -> None:
+    """By hand: the gradient of each mini-batch alone, stepped one after the other; the numbers are of both."""
+    names = dict.fromkeys(sample.group_id for sample in SAMPLES)
+    samples = [replace(each, prompt_ids=(list(names).index(each.group_id),)) for each in SAMPLES]
+    start = {name: weight.clone() for name, weight in trainer.learner.state()[0].items()}
+    learner = learner_of(trainer, 0, 1, num_minibatches=2)
+    batch = learner.make_batch(samples)
+    assert batch is not None
+    found, moved = learner.update(batch), {name: weight.clone() for name, weight in learner.state()[0].items()}
+    assert learner.version == 2 and found.stats.num_sequences == 6 and found.stats.num_trained_tokens == 30 + 30 + 5 + 4
+    for name, weight in learner.state()[0].items():
+        weight.copy_(start[name])
+    learner.updater.optimizer.load_state_dict({}, {"num_steps": 0, "num_skipped_steps": 0})
+    of_half = learner_of(trainer, 0, 1)
+    stats = []
+    for half in ([*samples[:2], samples[4]], [*samples[2:4], samples[5]]):
+        rows = of_half.make_batch(half)
+        assert rows is not None
+        stats.append(of_half.update(rows).stats)
+    assert found.stats.loss == (stats[0].loss + stats[1].loss) / 2
+    assert all(torch.equal(moved[name], weight) for name, weight in of_half.state()[0].items())

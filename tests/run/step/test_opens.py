@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from made import completion, rollout
 from podsrl.generate import Sampling
-from podsrl.run.step.opens import requests_of, with_completions
+from podsrl.run.step.opens import grown, requests_of, with_completions
 from podsrl.types import Completion, Group, Open, Task, Way
 
 GROUP = Group(id="s3/1/7+5", task=Task(id="7+5", prompt="?", answer="12"), prompt_ids=(9, 8), rollouts=())
@@ -70,3 +70,11 @@ def test_completions_come_in_the_order_of_their_indices_and_in_place_of_what_the
     [found] = with_completions([each], [ended, first])
     assert found.begun == (first, ended, postponed(3))
     assert found.to_come == [2, 3]
+
+
+def test_a_fork_is_asked_as_its_source_and_every_other_way_stays() -> None:
+    shown = Way(count=2, prompt_ids=(9,), origin="examples")
+    each = Open(group=GROUP, ways=(Way(count=3), shown))
+    found = grown(each, {6: 0, 5: 3})
+    assert found.ways == (*each.ways, Way(count=1, prompt_ids=(9,), origin="fork"), Way(count=1, origin="fork"))
+    assert found.size == 7 and grown(each, {}) == each

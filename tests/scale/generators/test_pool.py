@@ -225,7 +225,7 @@ def test_generation_begins_with_the_call_and_one_call_is_open_at_a_time(new_pool
         pool.generate(REQUESTS)
     with pytest.raises(UsageError, match="is open"):
         pool.load_weights([], 1)
-    assert len(list(stream)) == 30 and pool.abilities == {"beside", "join", "start", "abort_rollouts"}
+    assert len(list(stream)) == 30 and pool.abilities == {"beside", "join", "start", "abort_rollouts", "watch"}
 
 
 def test_an_abort_that_comes_when_all_is_made_ends_nothing_of_the_next_call(new_pool: Any) -> None:

@@ -19,6 +19,7 @@ from podsrl_processes import blueprint_of
 
 import children
 from podsrl.config.schema import ModelConfig
+from podsrl.control import Steering
 from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
 from podsrl.lib.channel import Channel
@@ -147,6 +148,26 @@ def test_a_killed_process_changes_no_bit(model: Any, pool: Pool, made: list[Proc
     assert by_place(pool.generate(REQUESTS)) == wanted
 
 
+def test_a_watch_acts_there_as_here_also_in_place_of_a_lost_one(
+    model: Any, process: ProcessGenerator, pool: Pool, made: list[ProcessGenerator]
+) -> None:
+    watch = Steering({"steer.prune": "small_steering:Learned", "steer.branch": "small_steering:Forked"}, {})
+    engine = Engine(model, seed=5)
+    engine.version = 6
+    wanted = by_place(engine.generate(REQUESTS, watch=watch))
+    assert len(wanted) == 5 * (8 + 3) and any(done.finish_reason == "pruned" for done in wanted.values())
+    assert by_place(process.generate(REQUESTS, watch=watch)) == wanted
+    stream = pool.generate(REQUESTS, watch=watch)
+    found = [next(stream) for _ in range(20)]
+    os.kill(made[-1].pid, signal.SIGKILL)
+    watch._slots["steer.prune"][0].part.shares[:] = 1.0  # what a part learns meanwhile is not for this call
+    assert tokens_of([*found, *stream]) == tokens_of(wanted.values())
+    for generator in (process, pool):
+        with pytest.raises(UsageError, match=r"a set cannot watch a generator in another process: wanted a podsrl\."):
+            list(generator.generate(REQUESTS, watch={1}))  # type: ignore[arg-type]  # on purpose
+    assert len(by_place(pool.generate(REQUESTS))) == 40
+
+
 def test_a_process_that_is_stopped_is_lost_when_its_time_is_over(pool: Pool, made: list[ProcessGenerator]) -> None:
     wanted, before = by_place(pool.generate(REQUESTS)), len(made)
     os.kill(made[-1].pid, signal.SIGSTOP)
@@ -211,7 +232,7 @@ def test_a_generator_of_ones_own_and_its_errors(new_process: Any, monkeypatch: p
 
 
 def test_it_works_while_the_caller_does_not_read(model: Any, process: ProcessGenerator) -> None:
-    assert process.abilities == {"beside", "join", "start", "abort_rollouts"}
+    assert process.abilities == {"beside", "join", "start", "abort_rollouts", "watch"}
     stream = process.generate(REQUESTS)
     assert select.select([process._child.channel], [], [], 300)[0], "nothing came beside the caller"
     with pytest.raises(UsageError, match="open"):

@@ -16,6 +16,7 @@ from contract import tokens_of
 
 import children
 from podsrl.config.schema import ModelConfig
+from podsrl.control import Steering
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, EngineStats, Request, Sampling, Setting
 from podsrl.policy import load_model
@@ -93,6 +94,12 @@ def test_same_tokens(pool: RayPool, expected: Any, model: Any, monkeypatch: pyte
     assert tokens_of(pool.generate(REQUESTS)) == expected
     assert pool.stats.tokens == sum(map(len, expected.values()))
     assert {completion.version for completion in pool.generate(REQUESTS[:1])} == {1}
+
+
+def test_a_watch_acts_in_an_actor_as_here(pool: RayPool, expected: Any, model: Any) -> None:
+    watch = Steering({"steer.prune": "random", "steer.branch": "never"}, {"random": {"at": 3}})
+    wanted = tokens_of(Engine(model, num_slots=64).generate(REQUESTS, watch=watch))
+    assert tokens_of(pool.generate(REQUESTS, watch=watch)) == wanted != expected
 
 
 def test_new_weights_arrive(pool: RayPool, model: Any) -> None:

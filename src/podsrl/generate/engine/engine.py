@@ -38,8 +38,8 @@ from podsrl.generate.engine.weights import take_weights
 from podsrl.generate.schedule.job import Limits
 from podsrl.generate.schedule.lengths import Predictor
 from podsrl.generate.schedule.scheduler import Scheduler, default_predictor, make_scheduler
-from podsrl.generate.watch import End, Fork, Key, Watch
 from podsrl.lib.torch_model import evaluating
+from podsrl.lib.watch import Act, End, Fork, Key, Note, Watch
 from podsrl.types import Completion, FinishReason
 
 ABILITIES = frozenset({"join", "start", "abort_rollouts", "pause", "fork", "watch"})
@@ -91,6 +91,7 @@ class Engine:
         self.kv_cache_bytes = kv_cache_bytes
         self.seed = seed
         self.version = 0
+        self.num_ready = 0
         self.peak_kv_bytes = 0
         """Largest key-value memory held so far while rollouts ran, in bytes; set it to 0 to measure anew."""
         self.memory: MemoryPlan | None = None
@@ -317,8 +318,11 @@ class Engine:
             with evaluating(self.model):
                 self.submit(requests)
                 while self.num_unfinished > 0:
-                    yield from self.step(watch)
+                    ended = self.step(watch)
+                    for self.num_ready, completion in zip(reversed(range(len(ended))), ended, strict=True):
+                        yield completion
         finally:
+            self.num_ready = 0
             own, self._own = self._own, None
             self._drop_unpaused(own or set())
 
@@ -353,14 +357,17 @@ class Engine:
         if self._stepper is not None:
             self._stepper.take_out(sequences, keep_kv=keep_kv)
 
-    def _obey(self, acts: Iterable[End | Fork]) -> None:
+    def _obey(self, acts: Iterable[Act]) -> None:
         for act in list(acts) if isinstance(acts, Iterable) else [acts]:
             if isinstance(act, End):
                 self._end(find_sequences(self._sequences, [act.key]), act.reason)
             elif isinstance(act, Fork):
                 self.fork(*act.key, num_rollouts=act.num_rollouts, token=act.token)
+            elif isinstance(act, Note):
+                for sequence in find_sequences(self._sequences, [act.key]):
+                    sequence.noted = act.values
             else:
-                raise UsageError(f"look() of a watch returned {short(act)}; wanted End and Fork records")
+                raise UsageError(f"look() of a watch returned {short(act)}; wanted End, Fork and Note records")
 
     def _check_token(self, source: Sequence, num_tokens: int, token: int) -> None:
         vocabulary, limit = self.model.get_input_embeddings().weight.shape[0], source.request.sampling.max_new_tokens

@@ -29,7 +29,7 @@ from podsrl.generate.base import Request
 from podsrl.generate.engine.kv_pool import SavedRow
 from podsrl.generate.engine.random_numbers import request_key, row_keys
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.watch import Key
+from podsrl.lib.watch import Key
 from podsrl.types import Begun, Completion, FinishReason
 
 State = Literal["paused", "waiting", "running", "ended"]
@@ -85,7 +85,8 @@ class Sequence:
     """(tokens made before, version): from there on the weights of that version draw its tokens. Before the first mark
     there are given tokens alone."""
     given: tuple[tuple[int, int], ...] = ()
-    """As in `Begun`."""
+    """As in `Begun`; so is the next."""
+    noted: tuple[float, ...] = ()
     num_shown: int = -1
     """Tokens that it had when a watch saw it last, or, at first, that a fork's source had."""
 
@@ -133,12 +134,13 @@ class Sequence:
             version=self.marks[0][1] if self.marks else version,
             versions=self.versions(),
             given=self.given,
+            noted=self.noted,
         )
 
     def begin(self, start: Begun) -> None:
         """Go on from there."""
         self.history = History(np.array(start.token_ids, np.int32), np.array(start.logprobs, np.float32))
-        self.job.num_tokens, self.given = len(start.token_ids), start.given
+        self.job.num_tokens, self.given, self.noted = len(start.token_ids), start.given, start.noted
         if start.num_drawn > 0:
             for place, version in enumerate(start.versions or (start.version,)):
                 self.mark(place, version)
@@ -147,7 +149,7 @@ class Sequence:
         """Go on from the history of another, and from a token that is set."""
         num_tokens = len(history)
         self.marks, self.given = list(source.marks) if num_tokens else [], source.given
-        self.history, self.num_shown = history, source.num_shown
+        self.history, self.num_shown, self.noted = history, source.num_shown, source.noted
         if token is not None:
             self.history, self.given = history.with_given(token), (*self.given, (num_tokens, num_tokens + 1))
         self.job.num_tokens = len(self.history)

@@ -30,7 +30,7 @@ from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.engine.transfer import to_device, to_host
 from podsrl.generate.schedule.job import Job, Limits
 from podsrl.generate.schedule.scheduler import Scheduler
-from podsrl.generate.watch import End, Fork, Live, Watch
+from podsrl.lib.watch import Act, Live, Watch
 from podsrl.types import FinishReason
 
 Ended = tuple[Sequence, FinishReason]
@@ -142,7 +142,7 @@ class Stepper:
 
     # --- a step ---
 
-    def step(self, watch: Watch | None, obey: Callable[[Iterable[End | Fork]], None]) -> list[Ended]:
+    def step(self, watch: Watch | None, obey: Callable[[Iterable[Act]], None]) -> list[Ended]:
         """Let sequences start, show those that are due, draw a token for every running one, and return who ended.
 
         `obey` does what the watch answers.
@@ -368,7 +368,9 @@ class Stepper:
         stop = self._stop_strings[self.rows.samplings[sampling_index].stop_strings]
         of_sampling = np.flatnonzero(self.rows.sampling_of == sampling_index)
         hits = np.zeros(len(self.rows), bool)
-        hits[of_sampling] = stop.hits(self.rows.tokens_of(of_sampling))
+        given = [self.rows.sequences[i].given for i in of_sampling]  # text up to there is read, as the prompt's is
+        tokens = self.rows.tokens_of(of_sampling)
+        hits[of_sampling] = stop.hits([own[of[-1][1] :] if of else own for own, of in zip(tokens, given, strict=True)])
         return hits
 
     # --- what scheduler and watch see ---
@@ -391,8 +393,17 @@ class Stepper:
     def _live(self, members: Ints, logits: Tensor, hidden: Tensor | None) -> Live:
         assert hidden is not None, "wanted"
         row_of = torch.from_numpy(self.rows.row_of[members]).to(logits.device)
-        keys = [self.rows.sequences[i].key for i in members.tolist()]
-        return Live(keys, self.rows.num_new[members].tolist(), row_of, logits, hidden)
+        sequences = [self.rows.sequences[i] for i in members.tolist()]
+        return Live(
+            keys=[sequence.key for sequence in sequences],
+            groups=[sequence.request.random_stream for sequence in sequences],
+            num_tokens=self.rows.num_new[members].tolist(),
+            random_keys=self.rows.random_keys[members],
+            row_of=row_of,
+            logits=logits,
+            hidden=hidden,
+            noted=[sequence.noted for sequence in sequences],
+        )
 
     def _running_jobs(self) -> list[Job]:
         for sequence, num_tokens in zip(self.rows.sequences, self.rows.num_new.tolist(), strict=True):

@@ -80,7 +80,7 @@ def only_chosen(rewards: Tensor, num_kept: int, rule: Rule, generator: torch.Gen
     Example:
         >>> from podsrl.select import max_signal
         >>> only_chosen(torch.tensor([[0.0, 0.0, 0.0, 0.0]]), 4, max_signal, torch.Generator()).tolist()
-        [[0.0, nan, nan, 0.0]]
+        [[0.0, 0.0, nan, nan]]
     """
     if not reads_groups(rule):
         return rewards

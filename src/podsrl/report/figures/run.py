@@ -83,6 +83,14 @@ def run_figures(runs: Mapping[str, Sequence[Run]], *, baseline: str | None = Non
     return figures
 
 
+def curve_figures(run: Run) -> dict[str, Figure]:
+    """The first of a single run's `run_figures`: held-out accuracy and mean reward, as far as it has them."""
+    runs, colors = {"": [run]}, theme.arm_colors([""], None)
+    title, metrics = _METRICS["reward"]
+    figures = {"accuracy": _evaluation_figure(runs, colors)} if run.accuracy_curve()[0].size else {}
+    return figures | ({"reward": _metric_figure(runs, colors, title, metrics)} if run.steps else {})
+
+
 def smooth(values: Array) -> Array:
     """Average each value with those just before it, a twentieth of the series in all; NaN is what is missing.
 

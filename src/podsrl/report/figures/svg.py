@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import io
 import re
@@ -54,16 +55,26 @@ def inline_svg(figure: Figure, name: str, description: str) -> Markup:
     return Markup(drawing)
 
 
-def save_svg(figure: Figure, path: Path) -> Path:
+def save_svg(figure: Figure, path: Path, *, pixels_per_inch: int = 72) -> Path:
     """Write a figure as a file in the colours of the reader's light or dark mode, and return its path."""
+    path.write_text(_document(figure, path.stem, pixels_per_inch), encoding="utf-8")
+    return path
+
+
+def svg_image(figure: Figure, name: str) -> str:
+    """A figure as an `<img>` that holds it, for a notebook: nothing in it reaches the page around it."""
+    content = base64.b64encode(_document(figure, name, 72).encode()).decode()
+    return f'<img alt="{html.escape(name)}" src="data:image/svg+xml;base64,{content}">'
+
+
+def _document(figure: Figure, name: str, pixels_per_inch: int) -> str:
     css = resources.files("podsrl.report").joinpath("report.css").read_text(encoding="utf-8")
     style = css[: css.index("* {")] + "svg { background: var(--card); font-family: var(--sans); }"
-    width, height = (f"{72 * inches:.0f}" for inches in figure.get_size_inches())
+    width, height = (f"{pixels_per_inch * inches:.0f}" for inches in figure.get_size_inches())
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
-    drawing = str(inline_svg(figure, path.stem, path.stem.replace("-", " "))).replace("<svg", head, 1)
+    drawing = str(inline_svg(figure, name, name.replace("-", " "))).replace("<svg", head, 1)
     start = drawing.index(">") + 1
-    path.write_text(f"{drawing[:start]}<style>{style}</style>{drawing[start:]}", encoding="utf-8")
-    return path
+    return f"{drawing[:start]}<style>{style}</style>{drawing[start:]}"
 
 
 def _attributes(description: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.lib.text import prompt_text
 from podsrl.run.before.model_shape import read_shape
-from podsrl.score import EXTRACTORS, TAGGED
+from podsrl.score import EXTRACTORS, MARKS
 from podsrl.tasks import TaskSet
 
 LARGE_MODEL = 100_000_000
@@ -115,14 +115,23 @@ def answer_advice(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
     ]
 
 
-def tag_advice(tasks: TaskSet, rewards: Collection[str]) -> list[str]:
-    """Rewards that pay for tags of which the model is not told."""
-    wanting = [name for name in rewards if name in TAGGED]
-    if not wanting or "<answer>" in prompt_text((tasks.train or tasks.eval)[0].prompt):
-        return []
+def form_advice(tasks: TaskSet, rewards: Collection[str]) -> list[str]:
+    """Rewards that pay for marks of which nothing tells the model.
+
+    A model that goes on from plain text may have learned to write `Answer:`, as those of this package have.
+    """
+    prompt = (tasks.train or tasks.eval)[0].prompt
+    text, is_plain = prompt_text(prompt), isinstance(prompt, str)
+    untold: dict[tuple[str, ...], list[str]] = {}
+    for name in rewards:
+        marks = tuple(mark for mark in MARKS.get(name, ()) if mark not in text)
+        if marks and not (is_plain and marks == MARKS["format"]):
+            untold.setdefault(marks, []).append(name)
     return [
-        f"{', '.join(wanting)} pays for the tags <think> and <answer>, and nothing in the prompt tells the model to "
-        "write them: set task.system_prompt = 'pods_single_gpu', or write it into the questions"
+        f"{', '.join(names)} {'pays' if len(names) == 1 else 'pay'} for {' '.join(marks)}, and nothing in the prompt "
+        "tells the model to write that: say it in task.system_prompt ('pods_single_gpu' tells of the tags), or in the "
+        "questions"
+        for marks, names in untold.items()
     ]
 
 

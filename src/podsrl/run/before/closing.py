@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from podsrl.config.schema import BudgetConfig, RunConfig
 from podsrl.errors import UsageError, short
 from podsrl.score import BOUNDS, REWARDS, Scorer
+from podsrl.select import Rule, select_groups
+from podsrl.types import group_of_rewards
 from podsrl.update.advantage import Advantage, reads_groups
 
 
@@ -36,7 +38,8 @@ def check_closing(config: RunConfig, advantage: Advantage) -> None:
 def _check_certain(config: RunConfig, advantage: Advantage) -> None:
     select, num_rollouts, budget = config.select, config.rollouts.num_rollouts, BudgetConfig().model_dump()
     others = {f"budget.{slot}": (name, budget[slot]) for slot, name in config.budget.model_dump().items()}
-    wanted = {"select.rule": (select.rule, "max_variance"), **others, "loss.shape": (config.loss.shape, ())}
+    rule = select.rule if select.rule == "max_signal" else "max_variance"
+    wanted = {"select.rule": (select.rule, rule), **others, "loss.shape": (config.loss.shape, ())}
     for option, (got, needed) in wanted.items():
         if got != needed:
             raise UsageError(
@@ -54,6 +57,18 @@ def _check_certain(config: RunConfig, advantage: Advantage) -> None:
             f"{num_rollouts}: wanted a whole number below it; a share is known only when the group is whole, and where "
             "all are kept there is nothing to leave out"
         )
+
+
+def kept_of_plenty(rule: Rule, num_kept: int) -> int:
+    """How many rollouts a rule keeps of a group with as many of the highest and of the lowest reward as it wants.
+
+    Example:
+        >>> from podsrl.select import max_signal, max_variance
+        >>> kept_of_plenty(max_variance, 16), kept_of_plenty(max_signal, 16)
+        (16, 16)
+    """
+    [selection] = select_groups([group_of_rewards("plenty", [0.0, 1.0] * num_kept)], rule, num_kept)
+    return len(selection.kept)
 
 
 def check_rewards(config: RunConfig, scorer: Scorer) -> None:

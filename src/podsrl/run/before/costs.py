@@ -72,10 +72,17 @@ def costs_notes(config: RunConfig) -> list[str]:
 
 
 def costs_advice(config: RunConfig) -> list[str]:
-    """Costs in use that were measured with too large a spread."""
-    if config.costs is None or config.costs.spread <= LARGEST_SPREAD or not reads_costs(config):
-        return []
-    return [
-        f"costs.spread = {config.costs.spread:g}: the costs were measured on a busy machine, or too briefly, and the "
-        "run goes by them all the same; measure again when it is quiet, or longer (pods plan --measure)"
-    ]
+    """Costs in use that were measured with too large a spread, and trained rows that another rule has."""
+    select, n, found = config.select, config.rollouts.num_rollouts, []
+    if config.costs is not None and config.costs.spread > LARGEST_SPREAD and reads_costs(config):
+        found.append(
+            f"costs.spread = {config.costs.spread:g}: the costs were measured on a busy machine, or too briefly, and "
+            "the run goes by them all the same; measure again when it is quiet, or longer (pods plan --measure)"
+        )
+    is_worth, has_rows = config.budget.rollouts == "worth", "rows" in config.options.get("worth", {})
+    if is_worth and not has_rows and select.rule != "max_signal":
+        found.append(
+            "budget.rollouts = 'worth' reckons with 6 trained rows per mixed group, as with max_signal, and "
+            f"select.rule = {select.rule!r} keeps {select.most_kept(n)} of {n}: set options.worth.rows"
+        )
+    return found

@@ -9,6 +9,7 @@ SPLIT_SEED = 0
 """Which rows are held out does not depend on a run's seed: all runs are judged on the same questions."""
 _OF_REWARDS = frozenset(
     {"rewards", "correct", "format", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds"}
+    | {"environment", "tools", "max_turns"}
 )
 """Options that say how answers are judged; all others say which questions are asked."""
 

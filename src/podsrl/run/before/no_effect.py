@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from podsrl.config.schema import BudgetConfig, CostsConfig, LoraConfig, RunConfig
 from podsrl.run.before.costs import reads_costs
 
-_RATIOS = "one optimizer step per batch (optim.num_epochs): ratios differ from 1 by rounding only"
+_RATIOS = "one optimizer step per batch (optim.num_epochs, num_minibatches): ratios differ from 1 by rounding only"
 _NO_PRICE = (
     "neither budget.rollouts = 'worth' nor select.rule = 'max_signal' without select.options.overhead weighs costs"
 )
@@ -72,7 +72,7 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
     is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
     has_dropout = config.lora is not None and config.lora.dropout > 0
     # Else the policies of sampler and update differ.
-    is_on_policy = optim.num_epochs == 1 and not is_filtered and not has_dropout and not steps.is_ahead
+    is_on_policy = optim.num_updates == 1 and not is_filtered and not has_dropout and not steps.is_ahead
     is_here = model.path.startswith("builtin:") or Path(model.path).expanduser().is_dir()
     rows = [
         (

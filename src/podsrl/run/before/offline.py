@@ -12,7 +12,7 @@ from huggingface_hub import constants
 from podsrl.config.schema import ModelConfig, TaskConfig
 from podsrl.policy import model_folder
 
-_LOCAL_TASKS = ("arithmetic", "jsonl")
+_LOCAL_TASKS = ("arithmetic", "columns", "jsonl")
 _SAID_BY_USER = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 """Environment variables with which it is for the user, or for a proxy, to say where the hub is."""
 

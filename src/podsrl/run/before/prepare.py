@@ -25,22 +25,25 @@ from podsrl.run.before.advice import (
     answer_advice,
     eval_note,
     filter_advice,
+    form_advice,
     learn_note,
     metric_advice,
     rate_advice,
     repeat_advice,
     split_note,
-    tag_advice,
 )
 from podsrl.run.before.checks import check_beside, check_dtype, check_elsewhere, check_ray, check_trackers
-from podsrl.run.before.closing import check_closing, check_rewards, reward_bounds
+from podsrl.run.before.closing import check_closing, check_rewards, kept_of_plenty, reward_bounds
 from podsrl.run.before.costs import costs_advice, costs_notes, costs_of, rule_options
 from podsrl.run.before.data import load_task_set
+from podsrl.run.before.environment import find_environment, talking, turn_notes
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.offline import skip_unreachable_hub
-from podsrl.run.before.prompt_lengths import fit_prompts
+from podsrl.run.before.prompt_lengths import fit_prompts, looked_at
+from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import check_sizes, make_parts
-from podsrl.score import Scorer
+from podsrl.run.before.steering import check_steering, check_watching
+from podsrl.score import Environment, Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet
 from podsrl.update import (
@@ -80,6 +83,8 @@ class Found:
     """Which one decides whether an answer has the wanted form."""
     scorer: Scorer | None = None
     """Made of these three. Holds worker processes: close it, or this record."""
+    environment: Environment | None = None
+    """Answers the model's turns; None: each rollout has one. Holds worker processes too."""
     tasks: TaskSet | None = None
     """Without the questions whose prompts are too long, where there is a tokenizer to see it."""
     tokenizer: Any = None
@@ -92,9 +97,10 @@ class Found:
     """What a person should know before the run, a sentence each."""
 
     def close(self) -> None:
-        """End the scorer's worker processes."""
-        if self.scorer is not None:
-            self.scorer.close()
+        """End the worker processes."""
+        for each in (self.scorer, self.environment):
+            if each is not None:
+                each.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +128,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
     notes = (
         learn_note(config, found.rewards),
         split_note(config.task, found.tasks),
+        *turn_notes(config, found.environment),
         eval_note(config),
         *costs_notes(config),
     )
@@ -137,8 +144,11 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
         UsageError: as of `prepare`, but for what was excused.
     """
     has_model = tokenizer is not None
+    config, _ = settle(config)
     skip_unreachable_hub(config.model, config.task)
     found, of_rate, of_questions, of_prompts = _resolve_names(config), list[str](), list[str](), tuple[str, ...]()
+    if is_trained:
+        check_watching(config, is_watching=found.generator.is_watching)
     with excuse("what rollouts.generator needs"):
         found.generator.check()
     with excuse("what the model's options need"):
@@ -164,6 +174,8 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
             of_rate = rate_advice(config) if is_trained and not has_model else []
         if tokenizer is not None and config.rollouts.stop_strings:
             StopStrings(tokenizer, config.rollouts.stop_strings)
+        if tokenizer is not None and found.environment is not None and found.tasks is not None:
+            tokenizer = talking(tokenizer, found.environment, found.tasks)
         if tokenizer is not None and found.tasks is not None:
             fitted = fit_prompts(found.tasks, tokenizer, config.rollouts.max_prompt_tokens, is_trained=is_trained)
             of_prompts = fitted.notes
@@ -176,6 +188,7 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
             )
             if is_trained:
                 found.slots.check_train(config.rollouts.num_prompts, len(fitted.tasks.train))
+                found.slots.check_tasks(looked_at(fitted.tasks.train))
         of_model = () if has_model else device_notes(config.model)
         warnings = (
             *of_model,
@@ -207,6 +220,7 @@ def _resolve_names(config: RunConfig) -> Found:
     try_rule(rule, size, kept)
     shape_advantages(*try_advantage(advantage, kept), slots[SHAPE.option])
     check_closing(config, advantage)
+    check_steering(config, slots)
     is_own = ":" in generator.options_name  # only what it makes tells its abilities
     check_beside(config, is_beside=is_own or generator.is_beside or config.scale.generators > 0)
     generator.check_run(config)
@@ -242,13 +256,26 @@ def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained:
     )
     with ExitStack() as on_error:
         on_error.enter_context(scorer)
-        warnings = tuple(scorer.probe((tasks.train if is_trained else tasks.eval)[0]))
+        first = (tasks.train if is_trained else tasks.eval)[0]
+        environment, of_environment = find_environment(config, tasks, first)
+        on_error.callback(environment.close if environment else lambda: None)
+        warnings = (*scorer.probe(first), *of_environment)
         if is_trained:
             check_rewards(config, scorer)
-            found.slots.check_rewards(config.select.num_kept, reward_bounds(rewards))
+            kept = config.select.num_kept
+            if config.steer.close == "certain" and isinstance(kept, int):
+                kept = kept_of_plenty(found.rule, kept)
+            found.slots.check_rewards(kept, reward_bounds(rewards))
         on_error.pop_all()
     return replace(
-        found, tasks=tasks, rewards=rewards, correct=correct, format=format, scorer=scorer, warnings=warnings
+        found,
+        tasks=tasks,
+        rewards=rewards,
+        correct=correct,
+        format=format,
+        scorer=scorer,
+        environment=environment,
+        warnings=warnings,
     )
 
 
@@ -259,7 +286,7 @@ def _question_advice(config: RunConfig, found: Found) -> list[str]:
         *answer_advice(config, tasks, found.correct),
         *accuracy_advice(config, found.correct),
         *metric_advice(config, found.rewards, found.correct),
-        *tag_advice(tasks, found.rewards),
+        *form_advice(tasks, found.rewards),
         *repeat_advice(config, tasks),
         *tasks.notes,
     ]

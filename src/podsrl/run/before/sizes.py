@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from podsrl.config.load import with_values
 from podsrl.config.schema import BudgetConfig, RunConfig
-from podsrl.control import CLOSE, SLOTS, budget_names
+from podsrl.control import BRANCH, CLOSE, PRUNE, SLOTS, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import resolve_generator
 from podsrl.lib.slots import Slots, make_slots
@@ -36,15 +36,16 @@ class Work:
 
 
 def make_parts(config: RunConfig) -> Slots:
-    """Make the parts that `[budget]`, `steer.close` and `loss.shape` name.
+    """Make the parts that `[budget]`, `[steer]` and `loss.shape` name.
 
     Raises:
         UsageError: as of `make_slots`.
     """
     generator = resolve_generator(config.rollouts.generator, config.options)
     options = {name: table for name, table in config.options.items() if name != generator.options_name}
-    others = {CLOSE.option: [config.steer.close], SHAPE.option: config.loss.shape}
-    return make_slots((*SLOTS, CLOSE, SHAPE), {**budget_names(config.budget.model_dump()), **others}, options)
+    steer = {slot.option: [getattr(config.steer, slot.method)] for slot in (CLOSE, PRUNE, BRANCH)}
+    names = {**budget_names(config.budget.model_dump()), **steer, SHAPE.option: config.loss.shape}
+    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, SHAPE), names, options)
 
 
 def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
@@ -57,7 +58,7 @@ def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
         >>> at_most(RunConfig()) == RunConfig()
         True
     """
-    if config.budget == BudgetConfig():
+    if not _other_parts(config):
         return config
     slots = slots or make_parts(config)
     num_prompts, num_rollouts = slots.most(config.rollouts.num_prompts, config.rollouts.num_rollouts)
@@ -93,7 +94,7 @@ def check_sizes(config: RunConfig, slots: Slots) -> int:
     """
     rollouts, select = config.rollouts, config.select
     largest = at_most(config, slots).rollouts
-    names = ", ".join(f"budget.{slot} = {name!r}" for slot, name in _other_parts(config).items())
+    names = ", ".join(f"{option} = {name!r}" for option, name in _other_parts(config).items())
     product = f"{names} with up to {largest.num_prompts} groups in a round of up to {largest.num_rollouts} rollouts"
     if problem := config.too_many(product, largest.num_prompts * largest.num_rollouts):
         raise UsageError(problem)
@@ -113,6 +114,7 @@ def check_sizes(config: RunConfig, slots: Slots) -> int:
 
 
 def _other_parts(config: RunConfig) -> dict[str, str]:
-    """Slot of `[budget]` -> the part that fills it, where that is not the default."""
-    defaults = BudgetConfig().model_dump()
-    return {slot: name for slot, name in config.budget.model_dump().items() if name != defaults[slot]}
+    """Option of a slot that may make other sizes than the config's -> the part that fills it, if not by default."""
+    default, budget, branch = BudgetConfig().model_dump(), config.budget.model_dump(), config.steer.branch
+    others = {f"budget.{slot}": name for slot, name in budget.items() if name != default[slot]}
+    return others if branch == "never" else {**others, BRANCH.option: branch}

@@ -130,7 +130,7 @@ def _contradictions(state: StoredState, config: RunConfig, step: int) -> Iterato
             yield f"schedule.{name} = {is_there}, after step = {step}"
     if missing := LOGS - set(state.log_bytes):
         yield f"log_bytes lacks {min(missing)}"
-    tried, most = state.version + state.optimizer.num_skipped_steps, step * config.optim.num_epochs
+    tried, most = state.version + state.optimizer.num_skipped_steps, step * config.optim.num_updates
     if tried > most:
         yield f"{tried} optimizer steps, and {step} steps make {most} at most"
     every, latest = config.eval.every_seconds, 0.0

@@ -8,8 +8,8 @@ what is not needed was generated before that was known.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -57,6 +57,19 @@ class _Growing:
     judged: list[Rollout] = field(default_factory=list)
     """In the order of their indices."""
 
+    def take(self, new: Sequence[Rollout]) -> None:
+        """Some that came are judged."""
+        done = {rollout.completion.index for rollout in new}
+        self.came = [completion for completion in self.came if completion.index not in done]
+        self.judged = sorted((*self.judged, *new), key=lambda one: one.completion.index)
+
+    def shrinks(self, count: int) -> bool:
+        """So many of the judged are enough; whether it needs fewer rollouts than was known."""
+        before, self.size = self.size, self.judged[count - 1].completion.index + 1
+        self.judged = self.judged[:count]
+        self.came = [completion for completion in self.came if completion.index < self.size]
+        return self.size < before
+
 
 class EarlyClose:
     """A group ends where it has enough.
@@ -78,9 +91,10 @@ class EarlyClose:
         for completion in judge.prefetched(opens, coming):
             found.append(completion)
             group = growing[completion.request_id]
-            group.came.append(completion)
-            if self._judge_more(group, judge) and self._shrinks(view, group):
-                coming.end(completion.request_id, group.size)
+            if completion.index < group.size:
+                group.came.append(completion)
+            if coming.must_wait:
+                self._look(view, growing.values(), coming, judge)
         self._ended = {name for name, group in growing.items() if group.size < group.each.size}
         opens = with_completions(opens, found)
         return [shortened(each, growing[each.group.id].size) for each in opens]
@@ -89,8 +103,7 @@ class EarlyClose:
         """As `Closing.closed`."""
         rollouts = each.group.rollouts
         complete = next((i for i, one in enumerate(rollouts) if one.completion.index != i), len(rollouts))
-        sizes = range(self._first, complete + 1)
-        size = next((size for size in sizes if self._is_enough(view, each.group, rollouts[:size])), None)
+        size = self._fewest(view, each.group, rollouts[:complete])
         if size is None and complete == each.size and each.group.id in self._ended:
             raise UsageError(
                 f"{self._option} had enough of group {each.group.id!r}, and not with all of its first {each.size} "
@@ -99,26 +112,22 @@ class EarlyClose:
         kept = shortened(each, each.size if size is None else size)
         return replace(kept, group=replace(kept.group, num_first=self._first))
 
-    def _judge_more(self, group: _Growing, judge: Judge) -> bool:
-        """Judge what can be judged now; whether there was any."""
-        waiting = [completion for completion in group.came if completion.index < group.size]
-        new = judge.early(group.each.group.task, waiting)
-        done = {rollout.completion.index for rollout in new}
-        group.came = [completion for completion in waiting if completion.index not in done]
-        for rollout in new:
-            insort(group.judged, rollout, key=lambda one: one.completion.index)
-        return bool(new)
+    def _look(self, view: View, growing: Iterable[_Growing], coming: Coming, judge: Judge) -> None:
+        """Judge what can be judged now, in one call, and end what is not needed then."""
+        new = [each for each in growing if each.came and len(each.judged) + len(each.came) >= self._first]
+        judged = judge.early([each.each.group.task for each in new], [each.came for each in new])
+        for each, rollouts in zip(new, judged, strict=True):
+            each.take(rollouts)
+            count = self._fewest(view, each.each.group, each.judged) if rollouts else None
+            if count is not None and each.shrinks(count):
+                coming.end(each.each.group.id, each.size)
 
-    def _shrinks(self, view: View, group: _Growing) -> bool:
-        """Whether it needs fewer rollouts than was known."""
-        of, judged = group.each.group, group.judged
-        if len(judged) < self._first or not self._is_enough(view, of, judged):
-            return False
-        counts = range(self._first, len(judged))
-        count = self._first + bisect_left(counts, True, key=lambda count: self._is_enough(view, of, judged[:count]))
-        size, before = judged[count - 1].completion.index + 1, group.size
-        group.judged, group.size = judged[:count], size
-        return size < before
+    def _fewest(self, view: View, group: Group, rollouts: Sequence[Rollout]) -> int | None:
+        """How many of the first of these are enough; None: all are not."""
+        if len(rollouts) < self._first or not self._is_enough(view, group, rollouts):
+            return None
+        counts = range(self._first, len(rollouts))
+        return self._first + bisect_left(counts, True, key=lambda count: self._is_enough(view, group, rollouts[:count]))
 
     def _is_enough(self, view: View, group: Group, rollouts: Sequence[Rollout]) -> bool:
         return bool(self._close(view, replace(group, rollouts=tuple(rollouts))))

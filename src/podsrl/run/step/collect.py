@@ -7,6 +7,7 @@ of the groups, and all of them hold all groups afterwards.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,17 +18,18 @@ from typing import Any
 
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError, short
-from podsrl.generate import Generator, Kind, Sampling, add_stats
+from podsrl.generate import Generator, Kind, Sampling, Watch, add_stats
 from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.stages import EXCHANGE
-from podsrl.policy import prompt_ids
+from podsrl.policy import prompt_ids, replies_ids
 from podsrl.run.step.agreement import check_same_asks
 from podsrl.run.step.closing import Closing
 from podsrl.run.step.collected import Collected
 from podsrl.run.step.coming import Coming
 from podsrl.run.step.judge import Judge
-from podsrl.run.step.opens import TOO_LONG, requests_of, with_completions
+from podsrl.run.step.opens import TOO_LONG, grown, requests_of, with_completions
 from podsrl.run.step.round import Round, take_stats
+from podsrl.run.step.turns import Talks, no_talks
 from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes
 from podsrl.score import Scorer
@@ -55,6 +57,8 @@ class Collector:
             makes its tasks on demand, a sample.
         max_guided_tokens: a guide's prompt that is longer is dropped, and the task's own is asked.
         closing: what becomes of groups while they are generated.
+        watch: sees the rollouts of a step while they are generated; None: nothing does.
+        talks: what is said to rollouts whose turn has ended.
         kind, num_words: as in `answers_of`.
     """
 
@@ -71,6 +75,8 @@ class Collector:
         max_prompt_tokens: int,
         max_guided_tokens: int,
         closing: Closing,
+        watch: Watch | None,
+        talks: Talks = no_talks,
         kind: Kind,
         num_words: int,
     ) -> None:
@@ -81,7 +87,8 @@ class Collector:
         """The first of a step that has begun and is not finished."""
         self._train = train
         self._max_prompt_tokens, self._max_guided_tokens = max_prompt_tokens, max_guided_tokens
-        self._closing, self._kind, self._num_words = closing, kind, num_words
+        self._closing, self._watch, self._talks = closing, watch, talks
+        self._kind, self._num_words = kind, num_words
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
 
     def begin(self, view: View, *, stage: Stage = nullcontext) -> None:
@@ -147,6 +154,10 @@ class Collector:
         found = list(self.answers(self._processes.share(opens), sampling, on_answer=on_answer))
         return [each.group for each in self._grown(opens, found, nullcontext)]
 
+    def generated(self, opens: Sequence[Open], sampling: Sampling) -> list[Open]:
+        """The open groups with what is generated of the rollouts that they lack: judged by nobody, here alone."""
+        return with_completions(opens, self._coming(opens, sampling))
+
     def answers(
         self,
         opens: Sequence[Open],
@@ -201,7 +212,7 @@ class Collector:
         """A round that is being generated, after those that gave `opens` (group id -> group)."""
         asked = self._asked(view, opens)
         take_stats(self.engine)
-        rest = self._coming(self._processes.share(asked), self.sampling) if asked else None
+        rest = self._coming(self._processes.share(asked), self.sampling, self._watch) if asked else None
         return Round(view=view, opens=asked, rest=rest, since=time.perf_counter())
 
     def _read(self, step: Round, *, is_judged: bool) -> None:
@@ -211,43 +222,56 @@ class Collector:
                 step.opens = self._closing.read(step.view, step.opens, step.rest, self.judge)
             else:
                 step.opens = with_completions(step.opens, step.rest)
-            step.rest = None
+            forks, step.rest = step.rest.forks, None
+            step.opens = [grown(each, forks.get(each.group.id, {})) for each in step.opens]
             step.stats, step.peak_kv_bytes = take_stats(self.engine)
 
     def _asked(self, view: View, opens: Mapping[str, Open]) -> list[Open]:
         """The group of each ask, new or one of `opens`, with its rollouts; asks of one group are together."""
         asks = self.budget.ask(view)
         check_same_asks(asks, self._processes)
-        known, asked = dict(opens), dict[str, Open]()
+        known, asked, name = dict(opens), dict[str, Open](), ""
         for ask in asks:
-            each = known.get(ask.joins or "") or Open(group=self._new_group(view, ask, place=len(known)), ways=())
+            joins = name if ask.joins == "" else ask.joins
+            each = known.get(joins or "") or Open(group=self._new_group(view, ask, place=len(known)), ways=())
             name, way = each.group.id, self._way(ask, each.group.task)
             known[name] = asked[name] = replace(each, ways=(*each.ways, way))
         return list(asked.values())
 
     def _way(self, ask: Ask, task: Task) -> Way:
-        """How an ask's rollouts are asked; a guided prompt beyond the limit is dropped, never cut."""
+        """How an ask's rollouts are asked; a guided prompt or a start beyond the limit is dropped, never cut."""
+        plain = Way(count=ask.num_rollouts, origin=ask.origin)
+        start = self._start(ask.start, ask.start_share)
+        if len(start) >= self.sampling.max_new_tokens:
+            return replace(plain, origin=TOO_LONG)
         if ask.prompt is None:
-            return Way(count=ask.num_rollouts, origin=ask.origin)
+            return replace(plain, start_ids=start)
         try:
             ids = self._tokens(replace(task, prompt=ask.prompt))
         except UsageError as error:
             raise UsageError(f"the budget asked with another prompt, {short(ask.prompt)}: {error}") from None
         if len(ids) > self._max_guided_tokens:
-            return Way(count=ask.num_rollouts, origin=TOO_LONG)
-        return Way(count=ask.num_rollouts, prompt_ids=ids, origin=ask.origin)
+            return replace(plain, origin=TOO_LONG)
+        return replace(plain, prompt_ids=ids, start_ids=start)
+
+    def _start(self, text: str, share: float) -> tuple[int, ...]:
+        """The first tokens of an answer, a share of all; special tokens in it are text."""
+        message = {"role": "assistant", "content": text}
+        [ids] = replies_ids(self.tokenizer, [[message]], [False]) if text and share else [()]
+        return ids[: min(math.ceil(share * len(ids)), len(ids) - 1)] if ids else ()
 
     def _new_group(self, view: View, ask: Ask, place: int) -> Group:
         task = self._train[ask.index]
         group = new_group(request_id(view.step, place, task.id), task)
         return replace(group, index=ask.index, step=view.step, is_trained=ask.is_trained)
 
-    def _coming(self, opens: Sequence[Open], sampling: Sampling) -> Coming:
+    def _coming(self, opens: Sequence[Open], sampling: Sampling, watch: Watch | None = None) -> Coming:
         """What open groups lack; a generator with the ability "beside" starts when this is called."""
         requests = [
             request for each in opens for request in requests_of(each, self.prompt_ids(each.group.task), sampling)
         ]
-        return Coming(self.engine, requests, kind=self._kind, num_words=self._num_words)
+        talk = self._talks(opens, sampling)
+        return Coming(self.engine, requests, kind=self._kind, num_words=self._num_words, watch=watch, talk=talk)
 
     def _judged(self, step: Round, stage: Stage) -> list[Open]:
         """The open groups of this process and of the others; what has ended is judged, and closed groups are cut."""

@@ -33,15 +33,16 @@ class Judge:
                 self.scorer.prefetch(task_of[completion.request_id], self._text(completion))
             yield completion
 
-    def early(self, task: Task, completions: Sequence[Completion]) -> list[Rollout]:
-        """Of completions that were prefetched, those whose reward takes no waiting, judged."""
-        judged = [one for one in completions if one.finish_reason not in _WITHOUT_REWARD]
-        texts = {one: text for one in judged if self.scorer.is_ready(task, text := self._text(one))}
-        if not texts:
-            return []
-        [rollouts] = self.scorer.score([task], [[*texts]], [[*texts.values()]], is_last=False)
-        self._early |= zip(_keys([*texts]), rollouts, strict=True)
-        return rollouts
+    def early(self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]]) -> list[list[Rollout]]:
+        """Of completions that were prefetched, those whose reward takes no waiting, judged; in the same nesting."""
+        ready_PG = [
+            [one for one in of_group if self._is_ready(task, one)]
+            for task, of_group in zip(tasks_P, completions_PG, strict=True)
+        ]
+        rollouts_PG = self._judged(tasks_P, ready_PG, is_last=False) if any(ready_PG) else [[] for _ in ready_PG]
+        for ready, rollouts in zip(ready_PG, rollouts_PG, strict=True):
+            self._early |= zip(_keys(ready), rollouts, strict=True)
+        return rollouts_PG
 
     def score(
         self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]], *, is_last: bool
@@ -54,9 +55,7 @@ class Judge:
             [one for key, one in zip(_keys(of_group), of_group, strict=True) if key not in known]
             for of_group in completions_PG
         ]
-        texts = self._all_texts(new_PG)
-        texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in new_PG]
-        judged = map(iter, self.scorer.score(tasks_P, new_PG, texts_PG, is_last=is_last))
+        judged = map(iter, self._judged(tasks_P, new_PG, is_last=is_last))
         return [
             [known[key] if key in known else next(new) for key in _keys(of_group)]
             for of_group, new in zip(completions_PG, judged, strict=True)
@@ -66,6 +65,18 @@ class Judge:
         """Forget what nobody asked for; the time limit of rewards is back at its full length."""
         self._texts, self._early = {}, {}
         self.scorer.new_step()
+
+    def _is_ready(self, task: Task, one: Completion) -> bool:
+        if one.finish_reason in _WITHOUT_REWARD:
+            return False
+        return not self.scorer.has_workers or self.scorer.is_ready(task, self._text(one))
+
+    def _judged(
+        self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]], *, is_last: bool
+    ) -> list[list[Rollout]]:
+        texts = self._all_texts(completions_PG)
+        texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in completions_PG]
+        return self.scorer.score(tasks_P, completions_PG, texts_PG, is_last=is_last)
 
     def _text(self, completion: Completion) -> str:
         ids = completion.token_ids

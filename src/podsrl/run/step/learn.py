@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -14,7 +14,7 @@ from podsrl.policy import Policy
 from podsrl.scale.gradients import sum_gradients
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import collect, whole
-from podsrl.scale.update import forward_backward
+from podsrl.scale.update import forward_backward, pass_stats
 from podsrl.sync import prove_arrival, sync_weights
 from podsrl.types import Sample
 from podsrl.update import Batch, Updater, UpdateStats, group_weights, make_batch
@@ -22,11 +22,11 @@ from podsrl.update import Batch, Updater, UpdateStats, group_weights, make_batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
-    """What the last epoch of an update did; zeros in a step without samples."""
+    """What the last pass of an update did; zeros in a step without samples."""
 
     stats: UpdateStats = field(default_factory=UpdateStats)
     grad_norm: float = 0.0
-    """Before clipping."""
+    """Before clipping; the mean over the pass's optimizer steps."""
 
 
 class Learner:
@@ -38,7 +38,8 @@ class Learner:
         processes: that share the run; each trains on a share of the samples.
         is_sharded: the processes hold the weights in pieces.
         has_penalty: a KL penalty gives rows of advantage 0 a gradient too.
-        num_epochs: optimizer steps on each batch, ≥ 1.
+        num_epochs: passes over each batch, ≥ 1.
+        num_minibatches: optimizer steps of each pass, ≥ 1.
         pad_token_id: fills the ends of rows.
     """
 
@@ -51,11 +52,12 @@ class Learner:
         is_sharded: bool,
         has_penalty: bool,
         num_epochs: int,
+        num_minibatches: int,
         pad_token_id: int,
     ) -> None:
         self.policy, self.updater = policy, updater
         self._processes, self._is_sharded, self._has_penalty = processes, is_sharded, has_penalty
-        self._num_epochs, self._pad_token_id = num_epochs, pad_token_id
+        self._num_epochs, self._num_minibatches, self._pad_token_id = num_epochs, num_minibatches, pad_token_id
 
     @property
     def version(self) -> int:
@@ -74,25 +76,27 @@ class Learner:
             samples: the same on every process; those of a chunk stay on one process together.
 
         Returns:
-            Rows in the order of the samples, none where the other processes have them all; None without any sample.
+            Rows in the order of the mini-batches and in each of the samples, none where the other processes have them
+            all; None without any sample.
         """
         if not samples:
             return None
-        own, weights = self._own(samples), group_weights(samples)
-        return make_batch(
-            [samples[place] for place in own],
-            pad_token_id=self._pad_token_id,
-            row_weights=[weights[place] for place in own],
-        )
+        own = [
+            (part[place], weight, number)
+            for number, part in enumerate(_dealt(samples, self._num_minibatches))
+            for place, weight in self._own(part)
+        ]
+        rows, weights, numbers = zip(*own, strict=True) if own else ((), (), ())
+        return make_batch(rows, pad_token_id=self._pad_token_id, row_weights=weights, minibatches=numbers)
 
     def update(self, batch: Batch | None) -> UpdateResult:
-        """`num_epochs` optimizer steps on one batch of all processes; without a batch nothing happens."""
+        """`num_epochs` passes over one batch of all processes; without a batch nothing happens."""
         if batch is None:
             return UpdateResult()
         for _ in range(self._num_epochs):
-            stats = self.forward_backward(batch)
-            grad_norm = self.optim_step()
-        return UpdateResult(stats=stats, grad_norm=grad_norm)
+            steps = [(self.forward_backward(part), self.optim_step()) for part in self._minibatches(batch)]
+        stats, norms = zip(*steps, strict=True)
+        return UpdateResult(stats=pass_stats(stats), grad_norm=sum(norms) / len(norms))
 
     def forward_backward(self, batch: Batch) -> UpdateStats:
         """Add the gradient of the whole step's loss; stats of all processes' batches."""
@@ -124,19 +128,36 @@ class Learner:
             tensors, weights = collect(tensors, self._processes), collect(weights, self._processes)
         return weights, tensors, numbers
 
-    def _own(self, samples: Sequence[Sample]) -> list[int]:
-        """Places of this process's samples: whole chunks, so that every process has about as many tokens that go
-        through the model."""
-        places = range(len(samples))
+    def _minibatches(self, batch: Batch) -> Iterator[Batch]:
+        """Every process has as many; some may have no rows."""
+        if self._num_minibatches == 1:
+            yield batch
+            return
+        for number in range(self._num_minibatches):
+            yield batch.rows(batch.minibatch == number)
+
+    def _own(self, samples: Sequence[Sample]) -> list[tuple[int, float]]:
+        """Places of this process's samples, with their weights: whole chunks, so that every process has about as many
+        tokens that go through the model."""
+        places, weights = range(len(samples)), group_weights(samples)
         if self._processes.is_alone:
-            return list(places)
+            return list(enumerate(weights))
         pieces = [list(piece) for _, piece in groupby(places, key=lambda i: (samples[i].group_id, samples[i].chunk))]
         costs = [self._cost([samples[i] for i in piece]) for piece in pieces]
         shares = longest_first(costs, self._processes.num_processes, spread_ties=True)
-        return [i for piece in sorted(shares[self._processes.rank]) for i in pieces[piece]]
+        return [(i, weights[i]) for piece in sorted(shares[self._processes.rank]) for i in pieces[piece]]
 
     def _cost(self, samples: Sequence[Sample]) -> int:
         """Tokens to train on: none where no row has a gradient."""
         if not self._has_penalty and not any(sample.has_advantage for sample in samples):
             return 0
         return sum(len(sample.prompt_ids) + len(sample.completion.token_ids) for sample in samples)
+
+
+def _dealt(samples: Sequence[Sample], count: int) -> list[list[Sample]]:
+    """The samples of each mini-batch: whole groups, dealt out in turn; in each in the order of the samples."""
+    numbers = {group_id: number for number, group_id in enumerate(dict.fromkeys(s.group_id for s in samples))}
+    parts: list[list[Sample]] = [[] for _ in range(count)]
+    for sample in samples:
+        parts[numbers[sample.group_id] % count].append(sample)
+    return parts

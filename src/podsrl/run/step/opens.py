@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from podsrl.generate import Request, Sampling
-from podsrl.types import Completion, Open
+from podsrl.types import FORK, Begun, Completion, Open
 
 TOO_LONG = "guide_too_long"
-"""`Rollout.origin` where the prompt that a guide made was too long, so that the task's own was asked."""
+"""`Rollout.origin` where a guide's prompt or a start was too long, so that the task was asked plainly."""
 
 
 def requests_of(each: Open, prompt_ids: tuple[int, ...], sampling: Sampling) -> Iterator[Request]:
@@ -28,8 +28,17 @@ def requests_of(each: Open, prompt_ids: tuple[int, ...], sampling: Sampling) -> 
     for number, ((way, _), members) in enumerate(alike):
         indices = [index for _, index in members]
         own = name if number == 0 else f"{name}+{indices[0]}"
-        ids, begun = way.prompt_ids or prompt_ids, {index: starts[index] for index in indices if index in starts}
+        ids, begun = (
+            way.prompt_ids or prompt_ids,
+            {index: _start(index, way.start_ids) for index in indices if way.start_ids},
+        )
+        begun |= {index: starts[index] for index in indices if index in starts}
         yield Request(own, ids, len(indices), sampling, first_index=indices[0], stream=name, starts=begun)
+
+
+def _start(index: int, ids: tuple[int, ...]) -> Begun:
+    """A rollout of which there are given tokens alone; they have no version."""
+    return Begun(index=index, token_ids=ids, logprobs=(0.0,) * len(ids), version=0, given=((0, len(ids)),))
 
 
 def with_completions(opens: Sequence[Open], completions: Iterable[Completion]) -> list[Open]:
@@ -38,6 +47,12 @@ def with_completions(opens: Sequence[Open], completions: Iterable[Completion]) -
     for done in completions:
         found[done.request_id][done.index] = done
     return [replace(each, begun=tuple(done for _, done in sorted(found[each.group.id].items()))) for each in opens]
+
+
+def grown(each: Open, forks: Mapping[int, int]) -> Open:
+    """The open group with a way for each of its forks: index -> an index that was asked as its source was."""
+    ways = each.way_of if forks else []
+    return replace(each, ways=(*each.ways, *(replace(ways[forks[index]], origin=FORK) for index in sorted(forks))))
 
 
 def shortened(each: Open, size: int) -> Open:

@@ -13,8 +13,8 @@ import numpy as np
 
 from podsrl.control import View
 from podsrl.generate import EngineStats, Generator, add_stats
+from podsrl.lib.part_states import Arrays
 from podsrl.records import decode, decode_open, encode_open
-from podsrl.run.saving.part_states import Arrays
 from podsrl.run.step.coming import Coming
 from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes

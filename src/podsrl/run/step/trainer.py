@@ -37,7 +37,9 @@ from podsrl.run.before.checks import check_beside, check_generator, check_proces
 from podsrl.run.before.data_digest import Side, describe_data
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
+from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import at_most
+from podsrl.run.before.steering import check_watching
 from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.step.agreement import check_same_choice, check_same_run
 from podsrl.run.step.clock import StageClock
@@ -92,9 +94,11 @@ class Trainer:
         parts: Prepared | None = None,
     ) -> None:
         check_is_no_import("a Trainer is made")
+        self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
+        config, self.choices = settle(config, self.processes.num_processes)
+        """What "auto" has become, a line for each."""
         self.config = config
         """May be replaced between steps by one with other sizes of a step."""
-        self.processes = processes or join_processes(config.model.device, config.scale.timeout_seconds)
         check_processes(config, self.processes.num_processes, is_one_machine=self.processes.is_one_machine)
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
         check_generator(self.parts.generator, config, self.processes.num_processes)
@@ -125,7 +129,9 @@ class Trainer:
         longest = longest_asked(config, self.model, self.parts)
         with ExitStack() as on_error:
             on_error.callback(generator.close)
-            check_beside(config, is_beside="beside" in abilities_of(generator))
+            abilities = abilities_of(generator)
+            check_beside(config, is_beside="beside" in abilities)
+            check_watching(config, is_watching="watch" in abilities)
             with self.parts.generator.calling():
                 self.generation = describe_generation(
                     generator,
@@ -201,7 +207,7 @@ class Trainer:
             return self.learner.make_batch(samples)
 
     def update(self, batch: Batch | None) -> UpdateResult:
-        """`optim.num_epochs` times `forward_backward` and `optim_step`; what the last one did."""
+        """`optim.num_epochs` passes of `forward_backward` and `optim_step` per mini-batch; what the last one did."""
         with self.clock.stage("update"):
             result = self.learner.update(batch)
             self._count_version()
@@ -244,6 +250,9 @@ class Trainer:
         )
         self.is_between_steps = True
         return load
+
+    def __repr__(self) -> str:
+        return f"Trainer({self.config.model.path!r}, step {self.progress.step}, version {self.progress.version})"
 
     # --- checkpoints ---
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from podsrl.errors import CheckpointError, PodsError, short
+from podsrl.lib.part_states import split_states, whole_states
 from podsrl.records import decode, encode
 from podsrl.run.before.matmul import restore_matmul
 from podsrl.run.saving.changes import check_batches, check_config, check_data, check_device
 from podsrl.run.saving.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
-from podsrl.run.saving.part_states import split_states, whole_states
 from podsrl.run.step.counters import Progress
 from podsrl.run.step.round import from_arrays, take_arrays, to_arrays
 from podsrl.run.step.wiring import opening_view

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from podsrl.config.schema import CostsConfig, RunConfig
-from podsrl.control import CLOSE, View
-from podsrl.generate import Generator, Sampling
+from podsrl.control import BRANCH, CLOSE, PRUNE, Steering, View
+from podsrl.generate import Generator, Sampling, Watch, abilities_of
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.seeds import derive
 from podsrl.policy import AdaptedPolicy, Policy
+from podsrl.run.before.environment import check_can_go_on
 from podsrl.run.before.prepare import Prepared
 from podsrl.run.step.closing import Closing, EarlyClose, Whole
 from podsrl.run.step.collect import Collector
 from podsrl.run.step.learn import Learner
+from podsrl.run.step.together import TogetherTalks
+from podsrl.run.step.turns import EnvironmentTalks, Talks, no_talks
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.tasks.stream import Stream
@@ -100,6 +103,8 @@ def new_collector(
         max_guided_tokens=longest_asked(config, model, parts),
         num_words=len(model.get_input_embeddings().weight),
         closing=_closing(config, parts),
+        watch=_watch(config, parts),
+        talks=_talks(config, parts, engine),
         kind=parts.generator,
     )
 
@@ -111,6 +116,21 @@ def _closing(config: RunConfig, parts: Prepared) -> Closing:
     return EarlyClose(part, part.option, config.steer.first)
 
 
+def _watch(config: RunConfig, parts: Prepared) -> Watch | None:
+    names = {PRUNE.option: config.steer.prune, BRANCH.option: config.steer.branch}
+    return None if set(names.values()) == {"never"} else Steering(names, config.options, parts.slots)
+
+
+def _talks(config: RunConfig, parts: Prepared, engine: Generator) -> Talks:
+    if parts.environment is None and config.steer.prune == "never":
+        return no_talks
+    if parts.environment is None:
+        [prune] = parts.slots[PRUNE.option]
+        return TogetherTalks(prune) if hasattr(prune.part, "together") else no_talks
+    check_can_go_on(parts.environment, type(engine).__name__, abilities_of(engine))
+    return EnvironmentTalks(parts.environment, parts.tokenizer, config.task.max_turns)
+
+
 def new_learner(config: RunConfig, policy: Policy, parts: Prepared, processes: Processes) -> Learner:
     """The learner, with the updater of `new_updater`."""
     return Learner(
@@ -120,5 +140,6 @@ def new_learner(config: RunConfig, policy: Policy, parts: Prepared, processes: P
         is_sharded=is_sharded(config.scale.strategy, processes),
         has_penalty=config.loss.kl_beta > 0,
         num_epochs=config.optim.num_epochs,
+        num_minibatches=config.optim.num_minibatches,
         pad_token_id=parts.tokenizer.pad_token_id,
     )

@@ -27,7 +27,7 @@ def ahead(trainer: Trainer) -> StepResult:
     if config.steps.lag == 0:
         return sync(trainer)
     collected = trainer.sample()
-    check_lag(collected.groups, trainer.learner.version, config.steps.lag * config.optim.num_epochs)
+    check_lag(collected.groups, trainer.learner.version, config.steps.lag * config.optim.num_updates)
     is_last = 0 < config.stop.steps <= trainer.progress.step + 1
     if not is_last:
         trainer.begin_next(collected)

@@ -61,7 +61,8 @@ def _do(channel: Channel, worker: Worker, frame: Frame) -> Any:
     head = frame.head
     match head["call"]:
         case "generate":
-            for completions in worker.generate(frame.body, head["number"]):
+            end = head["num_watch_bytes"]
+            for completions in worker.generate(frame.body[end:], head["number"], frame.body[:end]):
                 channel.send({"number": head["number"]}, completions)
             return worker.counts()
         case "load_weights":

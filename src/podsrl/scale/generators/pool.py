@@ -20,8 +20,10 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
+from podsrl.control import Steering
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
-from podsrl.generate import EngineStats, Generator, Request, abilities_of, add_stats
+from podsrl.generate import EngineStats, Generator, Request, Watch, abilities_of, add_stats, begin
+from podsrl.scale.generators.worker import packed
 from podsrl.types import Completion
 
 T = TypeVar("T")
@@ -32,7 +34,7 @@ MAX_PAUSE_SECONDS = 5.0
 """Between two tries to make a lost member anew."""
 MAX_GAP = 0.25
 """Largest difference of members' log-probs under the same weights, natural logs: what bfloat16 may round."""
-_TRAVELS = frozenset({"join", "start", "abort_rollouts", "proof"})
+_TRAVELS = frozenset({"join", "start", "abort_rollouts", "watch", "proof"})
 """Abilities that a pool has where all members have them."""
 
 Found = tuple[int, Completion | BaseException | None]
@@ -102,6 +104,7 @@ class Pool(Generator):
         self._factories, self._store, self._what = tuple(factories), store or Copies(), what
         self._has_weights = self._is_open = self._is_closed = False
         self._aborted: list[str | tuple[str, int]] = []  # in the open call, for a member that is asked again
+        self._watch: Watch | None = None  # likewise
         self._members: list[Generator] = []
         try:
             for make in self._factories:
@@ -135,15 +138,21 @@ class Pool(Generator):
         for member in self._members:
             member.peak_kv_bytes = count
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
         """Begin now, and yield every completion as it comes, in any order.
 
         A consumer that stops early ends the call's rollouts without completions.
 
+        Args:
+            requests: what is wanted.
+            watch: a `Steering`. Members watch their own shares with its parts as they are now, whatever they learn
+                later: one that is lost is asked the same again.
+
         Raises:
-            UsageError: another call is open, or a member does not take a request.
+            UsageError: another call is open, a member does not take a request, or the watch is another.
             LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
         """
+        self._watch = None if watch is None else Steering.unpack(packed(watch))
         stream = self._stream(list(requests))
         next(stream)  # up to where the members have their requests
         return stream  # type: ignore[return-value]
@@ -233,7 +242,7 @@ class Pool(Generator):
         """Give a member its share, and let a thread read what comes."""
         while True:
             try:
-                stream = self._members[i].generate(share)
+                stream = begin(self._members[i], share, self._watch)
                 if self._aborted:
                     self._members[i].abort(self._aborted)
                 break

@@ -13,13 +13,13 @@ from typing import IO, Any
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError, UsageError
-from podsrl.generate import EngineStats, Generator, Request, add_stats
+from podsrl.generate import EngineStats, Generator, Request, Watch, add_stats
 from podsrl.lib.channel import Frame, Malformed
 from podsrl.lib.child import Child, last_line
 from podsrl.lib.parent import outside_the_run
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights
-from podsrl.scale.generators.worker import Blueprint, encode_requests
+from podsrl.scale.generators.worker import Blueprint, encode_requests, packed
 from podsrl.sync.in_process import SyncError
 from podsrl.types import Completion
 
@@ -30,9 +30,10 @@ _CLOSE_SECONDS = 5.0
 class ProcessGenerator(Generator):
     """A worker in a child process. The child starts at once, and the first call waits until it is ready.
 
-    Its abilities are "beside" and those of the worker's generator that travel: "join", "start", "abort_rollouts" and
-    "proof". "watch", "pause" and "fork" do not: they need the generator's own process. Completions wait in a socket
-    until they are read, and the child waits where that is full: a pool reads them at once.
+    Its abilities are "beside" and those of the worker's generator that travel: "join", "start", "abort_rollouts",
+    "watch" and "proof". "pause" and "fork" do not: they need the generator's own process. A watch is one of parts that
+    have names (`Steering`): the child makes it anew. Completions wait in a socket until they are read, and the child
+    waits where that is full: a pool reads them at once.
 
     Args:
         blueprint: of the worker.
@@ -69,11 +70,15 @@ class ProcessGenerator(Generator):
 
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"beside", *self._ready()["abilities"]}) - {"pause", "fork", "watch"}
+        return frozenset({"beside", *self._ready()["abilities"]}) - {"pause", "fork"}
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-        """Begin now, beside the caller; completions are decoded when they are read."""
-        stream = self._stream(list(requests))
+    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
+        """Begin now, beside the caller; completions are decoded when they are read.
+
+        Raises:
+            UsageError: the watch is no `Steering`, or a state of its parts cannot be sent.
+        """
+        stream = self._stream(list(requests), packed(watch))
         next(stream)
         return stream  # type: ignore[return-value]
 
@@ -114,8 +119,8 @@ class ProcessGenerator(Generator):
         self._child.kill()
         self._printed.close()
 
-    def _stream(self, wanted: list[Request]) -> Iterator[Completion | None]:
-        self._begin({"call": "generate"}, encode_requests(wanted))
+    def _stream(self, wanted: list[Request], watch: bytes) -> Iterator[Completion | None]:
+        self._begin({"call": "generate", "num_watch_bytes": len(watch)}, watch + encode_requests(wanted))
         self._is_open = True
         try:
             yield None

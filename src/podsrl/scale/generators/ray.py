@@ -16,12 +16,12 @@ import numpy as np
 from torch import Tensor
 
 from podsrl.errors import LostGenerator, PodsError
-from podsrl.generate import EngineStats, Generator, Request, add_stats
+from podsrl.generate import EngineStats, Generator, Request, Watch, add_stats
 from podsrl.records import decode_completions
 from podsrl.scale.generators.ray_cluster import START_SECONDS, Need, describe_nodes
 from podsrl.scale.generators.ray_join import check_cluster_lives, lives
 from podsrl.scale.generators.weights import SharedWeights, mapped
-from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests
+from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests, packed
 from podsrl.sync import SyncError
 from podsrl.types import Completion
 
@@ -45,9 +45,9 @@ class Actor:
         self._worker = Worker(Blueprint.of_json(blueprint))
         return self._worker.facts() | {"node": ray.util.get_node_ip_address(), "pid": os.getpid()}
 
-    def generate(self, requests: bytes, number: int) -> Iterator[bytes | dict[str, Any]]:
+    def generate(self, requests: bytes, number: int, watch: bytes) -> Iterator[bytes | dict[str, Any]]:
         """As `Worker.generate`, then its counts."""
-        yield from self._worker.generate(requests, number)
+        yield from self._worker.generate(requests, number, watch)
         yield self._worker.counts()
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -97,7 +97,7 @@ class RayGenerator(Generator):
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
         """ "beside", and those of the worker's generator that need no place in this process."""
-        return frozenset({"beside", *self.facts["abilities"]}) - {"pause", "fork", "watch"}
+        return frozenset({"beside", *self.facts["abilities"]}) - {"pause", "fork"}
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -114,11 +114,12 @@ class RayGenerator(Generator):
                 ) from None
         return self._facts
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
+        """Begin now; the actor makes the watch anew. UsageError: it is no `Steering`, or cannot be sent."""
         self.facts  # noqa: B018  # it has started
         self._number += 1
         stream = self._actor.generate.options(num_returns="streaming").remote(
-            encode_requests(list(requests)), self._number
+            encode_requests(list(requests)), self._number, packed(watch)
         )
         return self._read(stream)
 

@@ -18,8 +18,20 @@ import torch
 from torch import nn
 
 from podsrl.config.schema import ModelConfig
+from podsrl.control import Steering
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling, Setting, abilities_of, resolve_generator
+from podsrl.generate import (
+    Engine,
+    EngineStats,
+    Generator,
+    Request,
+    Sampling,
+    Setting,
+    Watch,
+    abilities_of,
+    begin,
+    resolve_generator,
+)
 from podsrl.lib.devices import avoid_cudnn_attention, default_bound
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.matmul import rule_from, use
@@ -144,16 +156,20 @@ class Worker:
         """What the generator can do, as JSON."""
         return {"abilities": sorted(abilities_of(self._generator))}
 
-    def generate(self, requests: bytes, call: int = 0) -> Iterator[bytes]:
+    def generate(self, requests: bytes, call: int = 0, watch: bytes = b"") -> Iterator[bytes]:
         """Yield completions (`decode_completions`), those that finish together in one piece.
 
         Args:
             requests: from `encode_requests`.
             call: its number, larger than those of the calls before it: what `abort` was told of those is dropped.
+            watch: from `packed`; its parts are made for this call.
+
+        Raises:
+            UsageError: a part of the watch cannot be made here.
         """
         self._generator.stats, self._generator.peak_kv_bytes = EngineStats(), 0
         try:
-            for found in self._found(decode_requests(requests)):
+            for found in self._found(decode_requests(requests), Steering.unpack(watch) if watch else None):
                 if found:
                     yield encode_completions(found)
                 while self._aborted and self._aborted[0][0] <= call:
@@ -200,15 +216,15 @@ class Worker:
     def close(self) -> None:
         self._generator.close()
 
-    def _found(self, requests: list[Request]) -> Iterator[list[Completion]]:
+    def _found(self, requests: list[Request], watch: Watch | None) -> Iterator[list[Completion]]:
         """What finishes, and, from a generator that works in steps, control after each of them."""
         if not isinstance(self._generator, Engine):
-            yield from ([completion] for completion in self._generator.generate(requests))
+            yield from ([completion] for completion in begin(self._generator, requests, watch))
             return
         self._generator.submit(requests)
         try:
             while self._generator.num_unfinished:
-                yield self._generator.step()
+                yield self._generator.step(watch)
         finally:
             if self._generator.num_unfinished:  # the call has ended early: nothing of it may come with the next one
                 self._generator.abort([request.id for request in requests])
@@ -227,6 +243,22 @@ class Worker:
         if weights_digest(model.named_buffers()) != blueprint.buffers:
             raise UsageError(f"scale.generators: buffers of {type(model).__name__} are not those of the run; {cure}")
         return model
+
+
+def packed(watch: Watch | None) -> bytes:
+    """A watch as bytes, for `Worker.generate`; empty for none.
+
+    Raises:
+        UsageError: its parts have no names by which another process could make them, or a state that cannot be sent.
+    """
+    if watch is None:
+        return b""
+    if not isinstance(watch, Steering):
+        raise UsageError(
+            f"a {type(watch).__name__} cannot watch a generator in another process: wanted a podsrl.control.Steering, "
+            "whose parts have names"
+        )
+    return watch.pack()
 
 
 def encode_requests(requests: Sequence[Request]) -> bytes:

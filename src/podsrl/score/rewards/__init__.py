@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout
 from itertools import chain
 
 from podsrl.lib.resolve import Table, resolve
+from podsrl.lib.user_function import GIVEN
 from podsrl.score.base import WANTED, Reward
+from podsrl.score.rewards.stated import ANSWER_MARK
+from podsrl.score.rewards.tags import TAGS
 
 REWARDS: Table[Reward] = Table(
     {
@@ -43,8 +46,11 @@ SLOW = frozenset({"math_correct", "any_correct", "boxed_correct"})
 """Rewards of the table that load sympy and may take long, so that worker processes call them; the others take
 microseconds."""
 
-TAGGED = frozenset({"answer_format", "think_format", "tag_count", "strict_format", "tag_share"})
-"""Rewards of the table that want the tags `<think>` and `<answer>`, which no model writes unasked."""
+MARKS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("answer_format", "think_format", "tag_count", "strict_format", "tag_share"), TAGS),
+    **dict.fromkeys(("correct", "format"), (ANSWER_MARK,)),
+}
+"""Rewards of the table that want certain marks in a text, which no model writes unasked -> these marks."""
 
 
 def find_reward(name: str, *, option: str) -> Reward:
@@ -69,8 +75,8 @@ def modules_of(names: Iterable[str]) -> tuple[str, ...]:
 
 def is_importable_by_workers(name: str) -> bool:
     """Whether another process can import the function: not what a notebook or the running script itself defines."""
-    if name in REWARDS:
-        return True
+    if name in REWARDS or name in GIVEN:
+        return name in REWARDS
     module = name.partition(":")[0]
     spec = getattr(sys.modules[module], "__spec__", None)
     return spec is not None and spec.name == module

@@ -23,7 +23,7 @@ def is_alike(text: str, reference: str) -> bool:
     Example:
         >>> is_alike("2, 1", "1,2"), is_alike("1,2,2", "1,2"), is_alike("[3, 1]", "(3,1)")
         (True, False, False)
-        >>> is_alike(r"1 < x \\le 2", "(1,2]"), is_alike("2x < 10", r"(-\\infty,5)")
+        >>> is_alike(r"1 < x \le 2", "(1,2]"), is_alike("2x < 10", r"(-\infty,5)")
         (True, False)
     """
     if _INEQUALITY.search(text + reference):

@@ -10,7 +10,7 @@ import re
 
 from podsrl.types import Task
 
-_MARK = "Answer:"
+ANSWER_MARK = "Answer:"
 _INTEGER_AT_END = re.compile(r"Answer: (-?[0-9]+)\.\s*\Z")
 
 
@@ -24,7 +24,7 @@ def correct(task: Task, completion: str) -> float:
         >>> correct(task, "7+5=12 4+8+1=13 Answer: 132."), correct(task, "Answer: 132. Answer: 133.")
         (1.0, 0.0)
     """
-    is_right = completion.rstrip().endswith(f"{_MARK} {task.answer}.") and completion.count(_MARK) == 1
+    is_right = completion.rstrip().endswith(f"{ANSWER_MARK} {task.answer}.") and completion.count(ANSWER_MARK) == 1
     return 1.0 if is_right else 0.0
 
 
@@ -36,7 +36,7 @@ def format(task: Task, completion: str) -> float:
         >>> format(task, "Answer: 117."), format(task, "It is 132.")
         (1.0, 0.0)
     """
-    has_form = _INTEGER_AT_END.search(completion) is not None and completion.count(_MARK) == 1
+    has_form = _INTEGER_AT_END.search(completion) is not None and completion.count(ANSWER_MARK) == 1
     return 1.0 if has_form else 0.0
 
 
@@ -48,4 +48,4 @@ def stated_answer(completion: str) -> str | None:
         ('12', None)
     """
     match = _INTEGER_AT_END.search(completion)
-    return match[1] if match is not None and completion.count(_MARK) == 1 else None
+    return match[1] if match is not None and completion.count(ANSWER_MARK) == 1 else None

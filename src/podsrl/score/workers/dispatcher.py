@@ -59,6 +59,7 @@ class Dispatcher:
         is_capped: bool = False,
     ) -> None:
         self._setup, self._num_workers, self._timeout_seconds = setup, num_workers, timeout_seconds
+        self._worker = f"a {setup.what} worker"
         self._max_chunk, self._start_seconds = max_chunk, start_seconds
         self._halving_seconds = FULL_LIMITS_PER_STEP * timeout_seconds * num_workers if is_capped else math.inf
         self._lost_seconds = 0.0
@@ -182,7 +183,7 @@ class Dispatcher:
             case "ready" if not worker.is_ready:
                 worker.is_ready = True
             case {"failed": str(reason)} if not worker.is_ready:
-                raise RewardError(f"a reward worker could not load {list(self._setup.names)}: {reason[:2000]}")
+                raise RewardError(f"{self._worker} could not load {list(self._setup.names)}: {reason[:2000]}")
             case [int(number), float(seconds), body] if (
                 worker.jobs and number == worker.first and 0 <= seconds < math.inf
             ):
@@ -204,13 +205,13 @@ class Dispatcher:
         """A worker has ended by itself: its current job is the cause, the others go to another worker."""
         jobs = list(worker.jobs)
         if not worker.is_ready:
-            raise RewardError(f"a reward worker died ({how}) while it loaded {list(self._setup.names)}")
+            raise RewardError(f"{self._worker} died ({how}) while it loaded {list(self._setup.names)}")
         if jobs:
             job, seconds = jobs[0], self._now - worker.since
             job.num_deaths += 1
             self._lost_seconds += seconds
             if job.name not in SLOW or job.num_deaths == _MAX_DEATHS:
-                reason = f"reward '{job.name}': the worker that judged it died ({how})"
+                reason = f"{self._setup.what} '{job.name}': its worker died ({how})"
                 self._finish(jobs.pop(0), job.failed(Fault(kind="died", reason=reason)), seconds)
         self._replace(worker, jobs)
 
@@ -219,7 +220,7 @@ class Dispatcher:
             seconds = self._now - worker.since
             if not worker.is_ready and seconds > self._start_seconds:
                 raise RewardError(
-                    f"a reward worker needs over {self._start_seconds:g} s to load {list(self._setup.names)}"
+                    f"{self._worker} needs over {self._start_seconds:g} s to load {list(self._setup.names)}"
                 )
             if worker.is_ready and worker.jobs and seconds > worker.limit_seconds:
                 job, *others = worker.jobs
@@ -231,7 +232,7 @@ class Dispatcher:
     def _timeout(self, job: Job, limit_seconds: float) -> Fault:
         is_hurried = limit_seconds < self._timeout_seconds
         why = f" (lowered from {self._timeout_seconds:g} s by this step's other time-outs)" if is_hurried else ""
-        reason = f"reward '{job.name}' took longer than {limit_seconds:g} s{why} and was stopped"
+        reason = f"{self._setup.what} '{job.name}' took longer than {limit_seconds:g} s{why} and was stopped"
         return Fault(kind="timeout", reason=reason, is_hurried=is_hurried)
 
     def _replace(self, worker: WorkerHandle, jobs: Sequence[Job]) -> None:

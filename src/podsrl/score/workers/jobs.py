@@ -13,7 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from podsrl.score.forms import BatchForm
 from podsrl.score.workers.wire import Unsendable, from_json, to_json
 from podsrl.types import Task
 
+Outcome = TypeVar("Outcome")
 _KINDS = frozenset(get_args(FaultKind))
 MAX_REASON = 2000
 """Characters of a fault's reason that a worker may send."""
@@ -33,7 +34,7 @@ _STATE_BYTES, _ROW_BYTES = 1 << 20, 4 * MAX_REASON + 100
 
 
 class Job(ABC):
-    """Something to be judged by the reward function `name`, in one call."""
+    """Something to be asked of the function `name`, in one call."""
 
     max_answer_bytes = 1 << 16
     """A longer answer is malformed."""
@@ -192,7 +193,7 @@ def answer_rows(judges: Mapping[str, Judge], message: Mapping[str, Any]) -> Iter
     tasks = read_tasks(message["tasks"])
     for number, name, place, text in message["rows"]:
         rows = Rows(tasks=[tasks[place]], texts=[text], token_ids=[()])
-        values = _judge_seeded(judges[name], rows, partial(_seed, name, tasks[place], text))
+        values = seeded(partial(judges[name], rows), partial(seed_row, name, tasks[place], text))
         fault = values.faults.get(0)
         yield number, values.values[0] if fault is None else [fault.kind, fault.reason]
 
@@ -206,7 +207,7 @@ def answer_batch(judges: Mapping[str, Judge], message: Mapping[str, Any]) -> tup
         token_ids=[ids for _, _, ids in message["batch"]],
     )
     try:
-        values = _judge_seeded(judges[message["name"]], rows, partial(restore_in_worker, message["random"]))
+        values = seeded(partial(judges[message["name"]], rows), partial(restore_in_worker, message["random"]))
     except RewardError as error:
         return message["number"], {"broken": str(error)}
     return message["number"], {
@@ -216,17 +217,18 @@ def answer_batch(judges: Mapping[str, Judge], message: Mapping[str, Any]) -> tup
     }
 
 
-def _judge_seeded(judge: Judge, rows: Rows, seed: Callable[[], None]) -> Values:
+def seeded(call: Callable[[], Outcome], seed: Callable[[], None]) -> Outcome:
+    """In a worker: call a user's function after the global generators were seeded."""
     had_torch = "torch" in sys.modules
     seed()
-    values = judge(rows)
+    found = call()
     if had_torch or "torch" not in sys.modules:
-        return values
+        return found
     seed()  # the function has just loaded torch, whose random numbers were not seeded
-    return judge(rows)
+    return call()
 
 
-def _seed(name: str, task: Task, text: str) -> None:
+def seed_row(name: str, task: Task, text: str) -> None:
     """Seed the global generators, so that a function that draws random numbers gives a row the same value in every run
     and in any worker."""
     content = f"{name}\0{task.id}\0{task.answer}\0{text}".encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""The worker process: it loads reward functions, then judges the jobs that the main process sends, one by one.
+"""The worker process: it loads functions, then calls them for the jobs that the main process sends, one by one.
 
 It receives jobs over a `Channel`. It sends "ready" once all functions and `Setup.modules` are loaded, then
 `[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's function does.
@@ -13,16 +13,18 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from podsrl.lib.channel import Channel
-from podsrl.score.base import Judge
 from podsrl.score.forms import judge_of
 from podsrl.score.rewards import SLOW, find_reward
 from podsrl.score.workers.jobs import answer_batch, answer_rows
+from podsrl.score.workers.tools import find_replies
+from podsrl.score.workers.turns import answer_turns
 from podsrl.types import Task
 
 _FIRST_TEXTS = (r"\boxed{1+x}", r"\boxed{y \sqrt{2}}", r"\boxed{[1, 2)}")
@@ -46,6 +48,8 @@ class Setup:
     """What the functions import while they judge: it is imported before, outside of their time limit."""
     cuda_device: int = 0
     """The main process's own GPU, where it has one."""
+    what: str = "reward"
+    """What the functions are: "reward", "environment" or "tool"."""
 
 
 def load_known(names: tuple[str, ...]) -> None:
@@ -67,7 +71,7 @@ def serve(descriptor: int, setup: Setup) -> None:
 
     _limit_memory(setup)
     try:
-        judges = _load(setup)
+        functions = _load(setup)
     except Exception as error:
         send({"failed": f"{type(error).__name__}: {error}"[:2000]})
         return
@@ -76,14 +80,19 @@ def serve(descriptor: int, setup: Setup) -> None:
         while (frame := channel.receive()) is not None:
             start = time.perf_counter()
             message = frame.head
-            answers = answer_rows(judges, message) if "rows" in message else [answer_batch(judges, message)]
-            for number, body in answers:
+            for number, body in _answers(functions, message):
                 send([number, time.perf_counter() - start, body])
                 signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function left behind must not hit the next
                 start = time.perf_counter()
 
 
-def _load(setup: Setup) -> dict[str, Judge]:
+def _answers(functions: Mapping[str, Any], message: Mapping[str, Any]) -> Iterable[tuple[int, Any]]:
+    if "turns" in message:
+        return answer_turns(functions, message)
+    return answer_rows(functions, message) if "rows" in message else [answer_batch(functions, message)]
+
+
+def _load(setup: Setup) -> Mapping[str, Any]:
     if setup.cuda_device:
         import torch
 
@@ -91,6 +100,8 @@ def _load(setup: Setup) -> dict[str, Judge]:
     for module in setup.modules:
         with suppress(ImportError):  # of another task set of this process; a function that misses one says so
             import_module(module)
+    if setup.what != "reward":
+        return find_replies(setup.what, setup.names)
     return {name: judge_of(name, find_reward(name, option="task.rewards")) for name in setup.names}
 
 

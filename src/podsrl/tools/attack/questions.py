@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podsrl.config.schema import TaskConfig
-from podsrl.evaluate.target import OWN_TEST_SPLIT
+from podsrl.evaluation.target import OWN_TEST_SPLIT
 from podsrl.run.before.data import load_task_set
 from podsrl.tools.completions import Stored
 from podsrl.types import Task

@@ -100,4 +100,5 @@ def _made_up_rows(model: Any) -> Batch:
         advantages=torch.zeros(5),
         group=torch.tensor([0, 0, 0, 1, 1]),
         row_weights=torch.ones(5),
+        minibatch=torch.zeros(5, dtype=torch.int64),
     )

@@ -65,8 +65,10 @@ def find_target(name: str, overrides: Sequence[str], task: str | None = None) ->
         return _run_target(folder, overrides, task)
     is_config = folder.is_file() or name in recipe_names()
     tree = read_tree(folder if folder.is_file() else name) if is_config else _model_tree(name, task)
-    config = build(RunConfig, apply_overrides(_with_task(tree, task), overrides), name)
-    return Target(config=_for_evaluation(config))
+    from podsrl.run.before.settle import settle  # imports torch
+
+    config, notes = settle(build(RunConfig, apply_overrides(_with_task(tree, task), overrides), name))
+    return Target(config=_for_evaluation(config), notes=notes)
 
 
 def _task_name(task: str | None, overrides: Sequence[str]) -> str | None:
@@ -135,7 +137,7 @@ def _check_held_out(trained: TaskConfig, asked: TaskConfig, num_held_out: int | 
     """More held-out questions than the run had may be ones that it was trained on; None: not known yet."""
     if num_held_out is None or asked.num_eval is None:
         return
-    is_own_split = asked.name in (*OWN_TEST_SPLIT, "arithmetic") and not str(asked.path).endswith(".jsonl")
+    is_own_split = asked.name in (*OWN_TEST_SPLIT, "arithmetic", "columns") and not str(asked.path).endswith(".jsonl")
     is_own_split |= asked.name == "hub" and asked.eval_split is not None
     is_own_split |= asked.eval_path is not None
     is_same_data = _spelled_alike(asked) == _spelled_alike(trained.model_copy(update={"num_eval": asked.num_eval}))

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from podsrl.errors import UsageError
-from podsrl.run.saving.part_states import MAX_BYTES, split_states, whole_states
+from podsrl.lib.part_states import MAX_BYTES, split_states, whole_states
 
 
 @pytest.mark.parametrize(

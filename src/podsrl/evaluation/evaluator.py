@@ -17,6 +17,7 @@ from podsrl.policy import load_model, load_policy
 from podsrl.run.before.checks import check_window
 from podsrl.run.before.matmul import settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
+from podsrl.run.before.settle import settle
 from podsrl.run.evaluate import eval_groups, eval_sampling
 from podsrl.run.step.generators import make_generator, new_setting
 from podsrl.run.step.wiring import new_collector, stop_token_ids
@@ -36,7 +37,7 @@ class Evaluator:
     question alone. Adapters are merged into their base once, by PEFT, which in 16 bits may round otherwise than a run.
 
     Args:
-        config: of which model, task, eval, seed, threads and the token limits are read (`eval_target.find_target`).
+        config: of which model, task, eval, seed, threads and the token limits are read (`evaluation/target.py`).
         num_questions: of the held-out ones, evenly spread over them; 0: all.
         adapters: of a base in 4 bits.
 
@@ -49,6 +50,7 @@ class Evaluator:
     """
 
     def __init__(self, config: RunConfig, *, num_questions: int = 0, adapters: Path | None = None) -> None:
+        config, _ = settle(config)
         self.config = config
         parts = prepare(config, is_trained=False)
         self.scorer, self.tokenizer, self.warnings = parts.scorer, parts.tokenizer, parts.warnings
@@ -60,7 +62,8 @@ class Evaluator:
             self.threads = configure_threads(config.threads, model.num_parameters())
             settle_matmul(config.model.matmul, model, Processes())
             self.sampling = eval_sampling(config, stop_token_ids(model, self.tokenizer))
-            self._collector = new_collector(config, generator, model, parts, Processes(), self.sampling)
+            self.collector = new_collector(config, generator, model, parts, Processes(), self.sampling)
+            self.environment = parts.environment
             self._open = on_error.pop_all()
 
     def answers(self) -> Iterator[Group]:
@@ -68,7 +71,7 @@ class Evaluator:
         seed_globals(self.config.seed, 0, "eval")
         self.scorer.stats = ScoreStats()
         asked = eval_groups(self.questions, self.config.eval.num_samples)
-        for each in self._collector.answers(asked, self.sampling, num_waiting=_NUM_WAITING):
+        for each in self.collector.answers(asked, self.sampling, num_waiting=_NUM_WAITING):
             yield replace(each.group, rollouts=tuple(map(_without_logprobs, each.group.rollouts)))
 
     def close(self) -> None:

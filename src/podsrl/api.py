@@ -1,0 +1,201 @@
+"""What is done from Python: `train`, `evaluate`, and the `Run` that stands for a run's folder.
+
+They take the way of the commands `pods train`, `pods eval` and `pods report`: the same checks, loop, folder and errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from podsrl.cli.console import new_folder, say
+from podsrl.cli.evaluate import answers_of, target_of
+from podsrl.cli.train import nothing_left, shown_run
+from podsrl.config.load import as_overrides, load_config
+from podsrl.config.schema import RunConfig
+from podsrl.lib.user_function import GIVEN
+from podsrl.report.follow import state_of
+from podsrl.report.html import write_report
+from podsrl.report.read import Array, read_run
+from podsrl.report.read import Run as Record
+from podsrl.run.group_log import RecordedGroup
+from podsrl.scale.launch import is_main_process
+from podsrl.score.accuracy import Accuracy
+
+Reward = str | Callable[..., Any]
+Rewards = Reward | Sequence[Reward] | Mapping[Reward, float]
+
+
+class Interrupted(KeyboardInterrupt):
+    """`run` was asked to stop, by Ctrl-C or a notebook's stop button, and has finished its step and saved it."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"stopped, with a checkpoint; to go on: podsrl.Run({str(run.folder)!r}).resume()")
+        self.run = run
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints."""
+        return [str(self)]
+
+
+class Run:
+    """A run in its folder: what `train` gives, or an earlier one, `Run("runs/mine")`.
+
+    Each call reads what the folder holds by then. Of several processes only the first needs the folder.
+
+    Raises:
+        UsageError: no run is there.
+
+    Example:
+        >>> run = Run("runs/mine")                                                      # doctest: +SKIP
+        >>> run.curves()["eval/accuracy"][-1], run.groups[-1].by_reward()[0].text       # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._given = dict(GIVEN)  # as the run was trained with them, whatever gets their names later
+        if is_main_process():
+            self._read()
+
+    def _read(self) -> Record:
+        return read_run(self.folder, may_be_new=True)
+
+    @property
+    def config(self) -> RunConfig:
+        """What the run was started with, or resumed."""
+        return load_config(self.folder / "config.toml")
+
+    @property
+    def groups(self) -> tuple[RecordedGroup, ...]:
+        """The recorded groups (`record.groups_every_steps`), oldest first; in a notebook each is a table."""
+        return self._read().groups
+
+    def curves(self) -> dict[str, Array]:
+        """Every metric of docs/metrics.md by name, [rows] float64: one row per step, steps ascending.
+
+        NaN stands where a step has no such number. What an evaluation measured stands with the step after which it did;
+        step 0 is before training. `pandas.DataFrame(run.curves())` is a table.
+        """
+        record, by_step = self._read(), dict[float, dict[str, float]]()
+        for line in (*record.evaluations, *record.steps):
+            by_step.setdefault(line["step"], {}).update(line)
+        rows = [by_step[step] for step in sorted(by_step)]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in names}
+
+    def evaluate(self, **options: Any) -> Accuracy:
+        """Measure the newest checkpoint; `options` are those of `podsrl.evaluate`."""
+        GIVEN.update(self._given)
+        return evaluate(self, **options)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the page of `pods report`, report.html in the run's folder by default, and return its path."""
+        return write_report([self.folder], out or self.folder / "report.html")
+
+    def resume(self, *, allow_data_change: bool = False, allow_lost_lines: bool = False, **changes: Any) -> Run:
+        """Go on from the newest checkpoint, as `pods train --resume` does, and return this run.
+
+        Args:
+            allow_data_change, allow_lost_lines: go on although the data has changed, or lines of a log are lost.
+            changes: of options that do not change the run's numbers, such as `stop={"steps": 200}`.
+
+        Raises:
+            UsageError: an option that would change them, or a function that this process does not have.
+            CheckpointError: there are checkpoints, and all are damaged.
+            Interrupted: as of `train`.
+        """
+        GIVEN.update(self._given)
+        allowed = {"allow_data_change": allow_data_change, "allow_lost_lines": allow_lost_lines}
+        overrides = as_overrides(changes)
+        outcome, num_steps = shown_run(None, self.folder, overrides, allowed)
+        if outcome == "finished" and num_steps == 0:
+            say(nothing_left(self.folder, overrides))
+        return _ended(self, outcome)
+
+    def __repr__(self) -> str:
+        record = self._read()
+        percents = [f"{accuracy:.1%}" for accuracy in record.accuracy_curve()[1]]
+        accuracy = [f"held-out accuracy {' → '.join((percents[0], percents[-1]))}"] if percents else []
+        parts = (repr(str(self.folder)), state_of(self.folder), f"{len(record.steps)} steps", *accuracy)
+        return f"Run({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """The curves, for a notebook."""
+        from podsrl.report.figures.run import curve_figures
+        from podsrl.report.figures.svg import svg_image
+
+        images = [svg_image(figure, name) for name, figure in curve_figures(self._read()).items()]
+        return f"<p>{escape(repr(self))}</p>{''.join(images)}"
+
+
+def train(
+    config: str | Path | Mapping[str, Any] | RunConfig,
+    *,
+    rewards: Rewards | None = None,
+    out: str | Path | None = None,
+    **changes: Any,
+) -> Run:
+    """Train a model as `pods train` does, and return when the run has ended.
+
+    Args:
+        config: a recipe's name, a TOML file, a config, or the dict of one.
+        rewards: in place of the config's: functions (docs/rewards.md) and names of rewards, each of weight 1, or with
+            weights, {function: weight}. One that a notebook or script defines runs in this process, without time limit.
+        out: folder for the run; default: runs/NAME-DATE-TIME.
+        changes: as of `load_config`: `select={"num_kept": 8}`, `seed=1`.
+
+    Raises:
+        UsageError: bad input, in the line that the command would print; nothing was written then.
+        Interrupted: Ctrl-C, or a notebook's stop button.
+
+    Example:
+        >>> def brief(task, text):                                                      # doctest: +SKIP
+        ...     return 1 / (1 + len(text))
+        >>> run = train("pods", rewards={"correct": 1.0, brief: 0.1}, stop={"steps": 20})     # doctest: +SKIP
+    """
+    loaded = load_config(config, changes if rewards is None else {"rewards": rewards, **changes})
+    name = Path(config).stem if isinstance(config, str | Path) else "run"
+    folder = Path(out) if out is not None else new_folder(name)
+    outcome, _ = shown_run(loaded, folder, [], {})
+    return _ended(Run(folder), outcome)
+
+
+def _ended(run: Run, outcome: str) -> Run:
+    if outcome == "interrupted":
+        raise Interrupted(run)
+    return run
+
+
+def evaluate(
+    target: str | Path | Run,
+    *,
+    task: str | None = None,
+    num_questions: int = 0,
+    out: str | Path | None = None,
+    **changes: Any,
+) -> Accuracy:
+    """Measure held-out accuracy by sampling, as `pods eval` does.
+
+    Args:
+        target: a run or its folder (the newest checkpoint), a recipe or a TOML file (its base model), a model's folder,
+            or its name on the hub.
+        task: task set in place of the config's.
+        num_questions: of the held-out ones, evenly spread over them; 0: all.
+        out: a new file for all completions (JSONL).
+        changes: of what an evaluation reads, as of `load_config`: `eval={"num_samples": 8}`.
+
+    Raises:
+        UsageError: no such target, or an option that no evaluation reads.
+        KeyboardInterrupt: Ctrl-C, or a notebook's stop button.
+    """
+    name = str(target.folder if isinstance(target, Run) else target)
+    answered = answers_of(
+        target_of(name, as_overrides(changes), task, None if out is None else Path(out)), num_questions
+    )
+    if not answered.is_whole:
+        raise KeyboardInterrupt
+    return answered.accuracy

@@ -1,0 +1,92 @@
+"""Accuracy against generated tokens: a search at one width (`Point`), and the widths that are tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from podsrl.evaluation.search.run import Found
+from podsrl.score.accuracy import powers_of_two
+
+_Z = 1.959964
+"""The normal distribution has 95 % within so many deviations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A search at one width."""
+
+    search: str
+    width: int
+    num_questions: int
+    num_right: int
+    """Questions whose given answer is right."""
+    tokens: float
+    """Mean tokens drawn for a question."""
+    most_tokens: int
+    """Drawn for one question."""
+    num_unanswered: int
+    """Questions without a given answer; they count as wrong."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the questions whose given answer is right."""
+        return self.num_right / self.num_questions
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the accuracy over questions."""
+        return share_interval(self.num_right, self.num_questions)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON knows them."""
+        low, high = self.interval
+        return {
+            "search": self.search,
+            "width": self.width,
+            "accuracy": self.accuracy,
+            "low": low,
+            "high": high,
+            "tokens": self.tokens,
+            "most_tokens": self.most_tokens,
+            "num_questions": self.num_questions,
+            "num_unanswered": self.num_unanswered,
+        }
+
+
+def point_of(name: str, width: int, found: Sequence[Found]) -> Point:
+    """Summarise what a search found, for at least one question."""
+    return Point(
+        search=name,
+        width=width,
+        num_questions=len(found),
+        num_right=sum(each.answer is not None and each.answer.is_correct for each in found),
+        tokens=sum(each.num_tokens for each in found) / len(found),
+        most_tokens=max(each.num_tokens for each in found),
+        num_unanswered=sum(each.answer is None for each in found),
+    )
+
+
+def widths(most: int) -> list[int]:
+    """1, 2, 4, 8 … and the largest.
+
+    Example:
+        >>> widths(12)
+        [1, 2, 4, 8, 12]
+    """
+    return sorted({1, most, *powers_of_two(most)})
+
+
+def share_interval(num_right: int, num_all: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share (Wilson 1927, JASA 22:209), within 0 .. 1 also where none or all are right.
+
+    Example:
+        >>> [round(end, 3) for end in share_interval(8, 10)]
+        [0.49, 0.943]
+    """
+    share, extra = num_right / num_all, _Z**2 / num_all
+    middle = share + extra / 2
+    half = math.sqrt(extra * (share * (1 - share) + extra / 4))
+    return max((middle - half) / (1 + extra), 0.0), min((middle + half) / (1 + extra), 1.0)

@@ -1,0 +1,61 @@
+"""Rollouts that a part of `steer.prune` postpones until it can decide on their whole group: a turn of `turns.py`.
+
+A decision waits for the round: all rollouts have come to where the part stopped them, or have ended. So neither slots
+nor schedule change it, and those that go on have their memory to themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from podsrl.errors import UsageError, short
+from podsrl.generate import Sampling
+from podsrl.lib.slots import Filled
+from podsrl.lib.user_function import calling
+from podsrl.types import Completion, Open
+
+
+@dataclass(frozen=True, slots=True)
+class TogetherTalks:
+    """A part of `steer.prune` with a method `together` talks with the rollouts of open groups."""
+
+    prune: Filled
+
+    def __call__(self, opens: Sequence[Open], sampling: Sampling) -> TogetherTalk:
+        return TogetherTalk(self.prune)
+
+
+class TogetherTalk:
+    """Those that were postponed go on, or are pruned; as `podsrl.run.step.turns.Talk`."""
+
+    def __init__(self, prune: Filled) -> None:
+        self._prune = prune
+        self._groups: dict[str, dict[int, Completion]] = defaultdict(dict)
+
+    def takes(self, done: Completion) -> bool:
+        """Whether it was postponed."""
+        self._groups[done.request_id][done.index] = done
+        return done.is_postponed
+
+    def answers(self) -> Iterator[Completion]:
+        """The postponed ones: those that go on as they are, the others pruned."""
+        for found in self._groups.values():
+            group = [done for _, done in sorted(found.items())]
+            waiting = [done for done in group if done.is_postponed]
+            going_on = self._going_on(group) if waiting else set()
+            for done in waiting:
+                if done.index not in going_on:
+                    found[done.index] = done = replace(done, finish_reason="pruned")
+                yield done
+
+    def _going_on(self, group: Sequence[Completion]) -> set[int]:
+        with calling(self._prune.option, "together(rollouts)"):
+            found = set(self._prune.part.together(group))
+        if unknown := found - {done.index for done in group if done.is_postponed}:
+            raise UsageError(
+                f"{self._prune.option}: together(rollouts) returned {short(found)}, and {short(unknown)} of group "
+                f"{group[0].request_id!r} is not postponed: wanted indices of those that go on"
+            )
+        return found

@@ -1,0 +1,122 @@
+"""Rollouts of several turns: an environment or a tool answers what the model said, and the rollout goes on behind that.
+
+What it says depends on the task and the model's turns alone, and a token's random number on its position.
+So neither the order of the replies, nor the processes that share a run, nor a stop in between changes a rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from podsrl.generate import Sampling
+from podsrl.policy import replies_ids
+from podsrl.score import Environment, Reply
+from podsrl.types import Completion, Open, Task
+
+
+class Talk(Protocol):
+    """What is said to rollouts whose turn has ended. `Completion.request_id` is the group's id."""
+
+    def takes(self, done: Completion) -> bool:
+        """Whether the rollout may go on: then `answers` gives it back."""
+        ...
+
+    def answers(self) -> Iterable[Completion]:
+        """The rollouts that were taken: postponed, with what they read next, or ended."""
+        ...
+
+
+class Silence:
+    """Nothing is said: a rollout has one turn."""
+
+    def takes(self, done: Completion) -> bool:
+        """As `Talk.takes`."""
+        return False
+
+    def answers(self) -> Iterable[Completion]:
+        """As `Talk.answers`."""
+        return ()
+
+
+Talks = Callable[[Sequence[Open], Sampling], Talk]
+"""The talk with the rollouts that open groups lack."""
+
+
+def no_talks(opens: Sequence[Open], sampling: Sampling) -> Talk:
+    """Nothing is said to any."""
+    return Silence()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentTalks:
+    """An environment talks with rollouts of at most `max_turns` turns."""
+
+    environment: Environment
+    tokenizer: Any
+    max_turns: int
+
+    def __call__(self, opens: Sequence[Open], sampling: Sampling) -> Talk:
+        self.environment.new_step()
+        return EnvironmentTalk(self, {each.group.id: each.group.task for each in opens}, sampling.max_new_tokens)
+
+
+class EnvironmentTalk:
+    """The talk with rollouts of some tasks, of at most `max_tokens` tokens each with those that they read."""
+
+    def __init__(self, talks: EnvironmentTalks, task_of: dict[str, Task], max_tokens: int) -> None:
+        self._talks, self._task_of, self._max_tokens = talks, task_of, max_tokens
+        self._asked: list[tuple[Completion, Any]] = []
+
+    def takes(self, done: Completion) -> bool:
+        """As `Talk.takes`; the environment begins to think."""
+        turns = done.turns
+        if done.finish_reason != "stop" or len(turns) >= self._talks.max_turns:
+            return False
+        tokens = [done.token_ids[start:end] for start, end in ((0, turns[0][1]), *turns[1:])]  # with what it began with
+        texts = self._talks.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        self._asked.append((done, self._talks.environment.ask(self._task_of[done.request_id], texts)))
+        return True
+
+    def answers(self) -> Iterator[Completion]:
+        """As `Talk.answers`."""
+        asked, self._asked = self._asked, []
+        replies = [self._talks.environment.reply(job) for _, job in asked]
+        said = [
+            (replace(done, calls=done.calls + reply.calls), reply)
+            for (done, _), reply in zip(asked, replies, strict=True)
+            if isinstance(reply, Reply) and reply.texts
+        ]
+        going = {
+            (done.request_id, done.index): self._going_on(done, ids)
+            for (done, _), ids in zip(said, self._ids(said), strict=True)
+        }
+        for (done, _), reply in zip(asked, replies, strict=True):
+            if not isinstance(reply, Reply):
+                yield replace(done, finish_reason="aborted", fault=reply.reason)
+            else:
+                yield going.get((done.request_id, done.index), done)
+
+    def _ids(self, said: Sequence[tuple[Completion, Reply]]) -> list[tuple[int, ...]]:
+        """The tokens of what is said, without the end of the model's turn where it has written that itself."""
+        is_chat = [not isinstance(self._task_of[done.request_id].prompt, str) for done, _ in said]
+        found = replies_ids(self._talks.tokenizer, [reply.messages for _, reply in said], is_chat)
+        return [
+            ids[1:] if of_chat and done.token_ids[-1:] == ids[:1] else ids
+            for ids, of_chat, (done, _) in zip(found, is_chat, said, strict=True)
+        ]
+
+    def _going_on(self, done: Completion, ids: tuple[int, ...]) -> Completion:
+        """The rollout that has read these tokens; it has ended where no room is left to draw one behind them."""
+        start, end = len(done.token_ids), len(done.token_ids) + len(ids)
+        if end >= self._max_tokens:
+            return replace(done, finish_reason="length")
+        return replace(
+            done,
+            token_ids=done.token_ids + ids,
+            logprobs=done.logprobs + (0.0,) * len(ids),
+            versions=done.versions and done.versions + done.versions[-1:] * len(ids),
+            given=(*done.given, (start, end)) if ids else done.given,
+            finish_reason="postponed",
+        )

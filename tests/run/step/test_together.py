@@ -1,0 +1,62 @@
+"""Rollouts that a part postpones until it has seen their whole group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from podsrl.errors import UsageError
+from podsrl.lib.slots import Filled
+from podsrl.run.step.together import TogetherTalks
+from podsrl.types import Completion, FinishReason
+
+
+def done(name: str, index: int, reason: FinishReason = "postponed") -> Completion:
+    return Completion(request_id=name, index=index, token_ids=(5,), logprobs=(-1.0,), finish_reason=reason, version=0)
+
+
+class Odd:
+    """Rollouts with an odd index go on."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer, self.seen = answer, list[list[tuple[str, int, str]]]()
+
+    def together(self, rollouts: Sequence[Completion]) -> Any:
+        self.seen.append([(one.request_id, one.index, one.finish_reason) for one in rollouts])
+        return [one.index for one in rollouts if one.is_postponed and one.index % 2] if not self.answer else self.answer
+
+
+def test_a_group_is_shown_once_in_the_order_of_its_indices_and_what_does_not_go_on_is_pruned() -> None:
+    part = Odd()
+    talk = TogetherTalks(Filled("steer.prune = 'odd'", lambda live: [], part))([], None)  # type: ignore[arg-type]  # not read
+    came = [
+        done("a", 3),
+        done("b", 0, "stop"),
+        done("a", 0, "stop"),
+        done("a", 2),
+        done("b", 1, "length"),
+        done("a", 1),
+    ]
+    assert [talk.takes(one) for one in came] == [one.is_postponed for one in came]
+    assert {(one.index, one.finish_reason) for one in talk.answers()} == {
+        (1, "postponed"),
+        (2, "pruned"),
+        (3, "postponed"),
+    }
+    assert part.seen == [[("a", 0, "stop"), ("a", 1, "postponed"), ("a", 2, "postponed"), ("a", 3, "postponed")]]
+    assert not talk.takes(done("a", 3, "stop")) and talk.takes(done("a", 1))  # it may stop again
+    assert [(one.index, one.finish_reason) for one in talk.answers()] == [(1, "postponed")]
+    assert part.seen[1] == [("a", 0, "stop"), ("a", 1, "postponed"), ("a", 2, "pruned"), ("a", 3, "stop")]
+    assert not talk.takes(done("a", 1, "stop")) and list(talk.answers()) == []
+
+
+@pytest.mark.parametrize(("answer", "named"), [([0], r"\{0\}"), ([9, 1], r"\{9\}"), (7, "TypeError")])
+def test_an_answer_that_names_others_is_one_line(answer: Any, named: str) -> None:
+    talk = TogetherTalks(Filled("steer.prune = 'odd'", lambda live: [], Odd(answer)))([], None)  # type: ignore[arg-type]  # not read
+    for one in (done("a", 0, "stop"), done("a", 1)):
+        talk.takes(one)
+    with pytest.raises(UsageError, match=rf"steer\.prune = 'odd'.*{named}") as error:
+        list(talk.answers())
+    assert "\n" not in str(error.value)

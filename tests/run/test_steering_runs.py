@@ -1,0 +1,193 @@
+"""`steer.prune` and `steer.branch` in training steps: what they leave as it was, what they make, and resumed runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.generate import Request
+from podsrl.lib.stages import FATES
+from podsrl.run.metrics import step_metrics
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
+from podsrl.run.steps import training_step
+from podsrl.types import FORK, Begun, Group
+from runs import EXTRA, assert_same_weights, config_of, newest, timeless
+
+SIZES = ("rollouts.num_rollouts=6", "rollouts.max_new_tokens=12", "select.num_kept=3", "task.digits=1")
+RANDOM = ("steer.prune=random", "options.random.at=2")
+FORKED = ("steer.branch=small_steering:Forked",)
+LEARNED = ("steer.prune=small_steering:Learned",)
+
+
+def trainer_of(*overrides: str) -> Trainer:
+    return Trainer(config_of(*SIZES, *overrides))
+
+
+def steps(trainer: Trainer, count: int) -> list[StepResult]:
+    return [training_step(trainer) for _ in range(count)]
+
+
+def lines(results: list[StepResult]) -> list[dict[str, Any]]:
+    return [timeless(step_metrics(result)) for result in results]
+
+
+@cache
+def plain_groups() -> tuple[Group, ...]:
+    """Of the first step, without any watch."""
+    return training_step(trainer_of()).groups
+
+
+def tokens_of(groups: Sequence[Group]) -> list[Any]:
+    return [
+        (group.id, done.index, done.token_ids, done.finish_reason, done.given)
+        for group in groups
+        for rollout in group.rollouts
+        for done in [rollout.completion]
+    ]
+
+
+def assert_fates_add_up(line: dict[str, Any]) -> None:
+    assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in FATES)
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        ("steer.prune=small_steering:Unmoved", "steer.branch=small_steering:Unmoved"),
+        (*RANDOM, "options.random.share=0"),
+    ],
+)
+def test_a_watch_that_does_nothing_changes_no_bit(nothing: tuple[str, ...]) -> None:
+    plain, watched = trainer_of("rollouts.num_slots=5"), trainer_of("rollouts.num_slots=5", *nothing)
+    assert lines(steps(watched, 2)) == lines(steps(plain, 2))
+    assert_same_weights(watched, plain)
+
+
+@pytest.mark.parametrize("slots", [0, 4, 1])
+def test_what_is_pruned_is_cut_and_left_out_and_the_others_keep_their_tokens(slots: int) -> None:
+    [result] = steps(trainer_of(*RANDOM, f"rollouts.num_slots={slots}", "rollouts.scheduler=continuous+breadth"), 1)
+    num_pruned = 0
+    for group, plain, chosen in zip(result.groups, plain_groups(), result.selections, strict=True):
+        for rollout, whole in zip(group.rollouts, plain.rollouts, strict=True):
+            ids = whole.completion.token_ids
+            assert rollout.completion.token_ids == (ids[:2] if rollout.is_pruned else ids)
+            assert rollout.is_pruned or rollout.reward == whole.reward
+        pruned = {i for i, rollout in enumerate(group.rollouts) if rollout.is_pruned}
+        assert {i for i, reason in chosen.dropped.items() if reason == "pruned"} == pruned
+        num_pruned += len(pruned)
+    [line] = lines([result])
+    assert 2 <= num_pruned == line["rollouts/pruned"] and line["tokens/pruned"] == 2 * num_pruned
+    assert_fates_add_up(line)
+    assert line["rollouts/all"] + num_pruned == 12
+
+
+def test_a_group_that_prune_leaves_can_close_for_certain() -> None:
+    """The samples are those of the same pruning without `steer.close`."""
+    sizes = ("rollouts.num_rollouts=24", "select.num_kept=4", "rollouts.max_new_tokens=20", "steer.first=2")
+    sizes = (
+        *sizes,
+        "model.path=builtin:arithmetic-mixed",
+        "task.rewards={correct=1.0}",
+        *RANDOM,
+        "options.random.share=0.3",
+    )
+    [whole] = steps(trainer_of(*sizes), 1)
+    [closed] = steps(trainer_of(*sizes, "steer.close=certain", "rollouts.num_slots=8"), 1)
+    kept = [[(s.group_id, s.completion.token_ids, s.advantage) for s in result.samples] for result in (closed, whole)]
+    assert kept[0] == kept[1]
+    assert any(len(group.rollouts) < 24 for group in closed.groups)
+
+
+def test_forks_join_their_group_and_go_on_as_what_begins_with_the_same_tokens() -> None:
+    trainer = trainer_of(*FORKED)
+    [result] = steps(trainer, 1)
+    fresh = trainer_of()
+    for group, plain, chosen in zip(result.groups, plain_groups(), result.selections, strict=True):
+        own, forks = group.rollouts[:6], group.rollouts[6:]
+        assert tokens_of([replace(group, rollouts=own)]) == tokens_of([plain])
+        assert [rollout.completion.index for rollout in forks] == [6, 7, 8]
+        assert {rollout.origin for rollout in own} == {""} and {rollout.origin for rollout in forks} == {FORK}
+        assert group.outcomes == [rollout.is_correct for rollout in own] and len(group.rollouts) == 9
+        assert {*chosen.kept, *chosen.dropped} == set(range(9))
+        for rollout, source in zip(forks, (0, 0, 2), strict=True):
+            done, first = rollout.completion, own[source].completion
+            start = Begun(
+                index=done.index, token_ids=first.token_ids[:1], logprobs=first.logprobs[:1], version=first.version
+            )
+            if source == 2:
+                assert done.given == ((1, 2),) and done.token_ids[1] == 5 and done.logprobs[1] == 0.0
+                start = Begun(
+                    index=done.index,
+                    token_ids=done.token_ids[:2],
+                    logprobs=done.logprobs[:2],
+                    version=0,
+                    given=done.given,
+                )
+            request = Request(
+                group.id, group.prompt_ids, 1, fresh.sampling, first_index=done.index, starts={done.index: start}
+            )
+            [alone] = fresh.engine.generate([request])
+            assert (done.token_ids, done.given) == (alone.token_ids, alone.given)
+    [line] = lines([result])
+    assert line["rollouts/all"] == 18 and line["tokens/given"] == 2
+    assert_fates_add_up(line)
+
+
+def test_forks_of_guided_rollouts_have_the_prompt_of_their_source_and_later_rounds_go_on_behind_them() -> None:
+    """Every other question is shown with another prompt, and every second group gets as many rollouts again."""
+    budget = ("budget.rollouts=small_parts:twice", "budget.guide=small_budgets:half_shown")
+    results = steps(trainer_of(*budget, *FORKED), 2)
+    sizes, prompts = set[int](), set[Any]()
+    for result in results:
+        for group in result.groups:
+            indices = [rollout.completion.index for rollout in group.rollouts]
+            assert indices == list(range(len(indices)))
+            sizes.add(len(indices))
+            asked = {rollout.prompt_ids for rollout in group.rollouts if rollout.origin == FORK}
+            assert asked == {group.rollouts[0].prompt_ids}
+            prompts |= asked
+    assert len(prompts) > 1 and sizes == {9, 15 + 3}
+
+
+@pytest.mark.parametrize("parts", [RANDOM, FORKED, (*LEARNED, *FORKED)])
+def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    trainer = trainer_of(*parts)
+    steps(trainer, 1)
+    trainer.save(tmp_path, EXTRA)
+    wanted = lines(steps(trainer, 2))
+    resumed = trainer_of(*parts)
+    resumed.load(newest(tmp_path))
+    assert lines(steps(resumed, 2)) == wanted
+    assert_same_weights(resumed, trainer)
+
+
+def test_a_step_that_is_watched_when_a_checkpoint_is_saved_goes_on_with_its_forks(tmp_path: Path) -> None:
+    parts = (*LEARNED, *FORKED, "steps.name=ahead", "rollouts.generator=beside:beside")
+    trainer = trainer_of(*parts)
+    steps(trainer, 1)
+    trainer.save(tmp_path, EXTRA)
+    begun = trainer.collector.round
+    assert begun is not None and [each.size for each in begun.opens] == [9, 9]
+    wanted = lines(steps(trainer, 2))
+    resumed = trainer_of(*parts)
+    resumed.load(newest(tmp_path))
+    assert lines(steps(resumed, 2)) == wanted
+    assert sum(line["rollouts/pruned"] for line in wanted) > 0
+
+
+def test_two_generators_in_other_processes_watch_as_one_here_does() -> None:
+    """Prune learns: what it knows is sent with every round."""
+    parts = (*LEARNED, *FORKED)
+    wanted = [result.groups for result in steps(trainer_of(*parts), 3)]
+    trainer = trainer_of(*parts, "scale.generators=2")
+    try:
+        assert [tokens_of(result.groups) for result in steps(trainer, 3)] == [tokens_of(groups) for groups in wanted]
+    finally:
+        trainer.engine.close()
+    assert any(rollout.is_pruned for groups in wanted for group in groups for rollout in group.rollouts)
