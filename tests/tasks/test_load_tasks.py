@@ -39,7 +39,7 @@ def test_the_defaults_are_those_of_the_config() -> None:
 
 
 def test_known_sets_load_by_name(rows: str) -> None:
-    assert list(TASKS) == ["arithmetic", "steps", "gsm8k", "math", "math500", "svamp", "jsonl", "hub"]
+    assert list(TASKS) == ["arithmetic", "columns", "steps", "gsm8k", "math", "math500", "svamp", "jsonl", "hub"]
     assert load_tasks("arithmetic", digits=1, num_eval=9, seed=5).train[0].id == "1+1"
     tasks = load_tasks("jsonl", path=rows, num_eval=1)
     assert {task.prompt for task in [*tasks.train, *tasks.eval]} == {"a", "b"}
