@@ -25,6 +25,7 @@ BENCHMARKS = {
     "worth": "worth",
     "world": "world",
     "claims": "claims",
+    "search": "search",
     "pictures": "pictures.record",
     "choosers": "choosers",
     "mass-balance": "mass_balance",

@@ -55,6 +55,7 @@ TABLES = {
     "infinite-sampling": "sampling-engine",
     "interval-coverage": "interval-coverage",
     "kills": "kills",
+    "search": "search",
     "soak": "soak",
     "systems": "systems-measured",
     "trl-accuracy": "trl-accuracy-table",

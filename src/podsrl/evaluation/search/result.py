@@ -46,6 +46,7 @@ class Point:
         return {
             "search": self.search,
             "width": self.width,
+            "num_right": self.num_right,
             "accuracy": self.accuracy,
             "low": low,
             "high": high,
