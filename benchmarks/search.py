@@ -74,7 +74,7 @@ def table(result: Json) -> str:
 
 def _cell(point: Json) -> str:
     low, high = 100 * point["low"], 100 * point["high"]
-    return f"{point['accuracy']:.1%} ({low:.0f}–{high:.0f}; {compact(round(point['tokens']))})"
+    return f"{point['accuracy']:.1%} ({low:.0f}–{high:.0f}; {point['tokens']:,.0f})"
 
 
 def publish(result: Json) -> None:
