@@ -45,6 +45,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "varied": {"rounds": 2, "growth": 1},
     "seek": {"right": 1, "wrong": 1, "more": 2, "most": 8},
     "examples": {"count": 1},
+    "hints": {"solution": "podsrl.tasks.arithmetic:worked_solution"},
+    "nudge": {"hints": "podsrl.tasks.arithmetic:first_words", "form": "{hint}"},
     "bins": {"k": 1, "window": 2},
 }
 """Part -> options with which it does something in a few questions of four rollouts."""

@@ -52,6 +52,7 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "DPS": ("systems/dps", {**_MIXED, "options.dynamics.candidates": "6"}),
     "DOTS": ("systems/dots", {**_MIXED, "options.difficulty.num_references": "4"}),
     "sGPO": ("systems/sgpo", {**_MIXED, "options.profile.num_probes": "3"}),
+    "ARRoL": ("systems/arrol", {**_MIXED, "options.quality.at": "2", "options.quality.warm_steps": "2"}),
     "groups that close": (
         "pods",
         {

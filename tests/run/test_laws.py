@@ -110,6 +110,11 @@ def outcome(trainer: Trainer, result: StepResult) -> list[Any]:
     ]
 
 
+def start_of(completion: Completion) -> tuple[int, ...]:
+    """The given tokens that it begins with."""
+    return completion.token_ids[: next((end for start, end in completion.given if start == 0), 0)]
+
+
 def saved(trainer: Trainer, folder: Path) -> Checkpoint:
     trainer.save(folder, EXTRA)
     return newest(folder)
@@ -134,14 +139,19 @@ def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_
         assert sum(ask.num_rollouts for ask in budget.asked) == sum(line[f"rollouts/{fate}"] for fate in ROLLOUTS)
         assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in TOKENS)
         everything = [r for group in (*result.groups, *result.left_out, *result.probes) for r in group.rollouts]
-        assert line["tokens/generated"] == sum(len(r.completion.token_ids) for r in everything)
+        assert line["tokens/generated"] + line.get("tokens/given", 0) == sum(
+            len(r.completion.token_ids) for r in everything
+        )
         assert line["rollouts/lag_max"] in (0, None)
         prompts = {(g.id, r.completion.index): r.prompt_ids or g.prompt_ids for g in result.groups for r in g.rollouts}
         for sample in result.samples:
             assert sample.prompt_ids == prompts[sample.group_id, sample.completion.index]
             assert sample.completion.version == result.trained_version
     for group in trainer.sample().seen:
-        ways = tuple(Way(count=1, prompt_ids=r.prompt_ids, origin=r.origin) for r in group.rollouts)
+        ways = tuple(
+            Way(count=1, prompt_ids=r.prompt_ids, start_ids=start_of(r.completion), origin=r.origin)
+            for r in group.rollouts
+        )
         asked = Open(group=replace(group, rollouts=()), ways=ways)
         whole = trainer.engine.generate(requests_of(asked, group.prompt_ids, trainer.sampling))
         found = {completion.index: completion.token_ids for completion in whole}

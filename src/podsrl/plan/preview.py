@@ -24,6 +24,7 @@ from podsrl.policy.source import find_device
 from podsrl.run.before.checks import check_dtype, check_fits
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.no_effect import Option, set_options
+from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import Work, at_most, work
 
 
@@ -75,6 +76,7 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
     """
     if num_processes < 1:
         raise UsageError(f"--processes {num_processes}: wanted at least 1")
+    config, _ = settle(config, num_processes)
     shape = read_shape(config.model)
     check_dtype(config)
     _check_window(config, shape)
