@@ -47,6 +47,7 @@ SEEDS = (0, 1, 2)
 BASELINE = "GRPO 16"
 PRICES = (0.1, 0.3, 1.0, 2.3)
 """Of a generated token, in trained tokens."""
+_AT = tuple(f"at {price:g}" for price in PRICES)
 CURVES = ("GRPO 4", BASELINE, "GRPO 64", "PODS 64 → 16", "auto")
 """Arms that are drawn, against their cost at `CURVE_PRICE`."""
 CURVE_PRICE = 0.3
@@ -177,8 +178,9 @@ CLOCKS = {
     "rollouts": "rollouts",
     "tokens": "generated tokens",
     "trained": "trained tokens",
+    "decode_steps": "decode steps",
     "cpu_seconds": "CPU seconds",
-    **{f"at {price:g}": f"cost at g = {price:g}" for price in PRICES},
+    **{at: f"cost at g = {at[3:]}" for at in _AT},
 }
 """What an accuracy costs: key -> its name. A cost at a price is the trained tokens and g times the generated ones."""
 
@@ -202,10 +204,11 @@ def summarize(log: Log, tuning: Log) -> Json:
         "arms": name -> "rate", "seeds", "start" (mean accuracy), "to": target -> clock -> the cost per seed, None where
         it was not reached, and "over": target -> clock -> how many times cheaper than `BASELINE`, on common seeds.
         "curves": name -> per seed the costs at `CURVE_PRICE` and the accuracies of its evaluations. "tuning": steps of
-        every tuning run; None where it did not reach the target. "num_runs", "num_wanted".
+        every tuning run; None where it did not reach the target. "turns": `turns`. "num_runs", "num_wanted".
     """
     made = {arm: {seed: r for seed in SEEDS if (r := finished(arm, seed, log, tuning)) is not None} for arm in ARMS}
     records = [record for own in made.values() for record in own.values()]
+    arms = {arm: _arm(own, made[BASELINE]) for arm, own in made.items() if own}
     return {
         "targets": MARKS.targets,
         "baseline": BASELINE,
@@ -217,7 +220,8 @@ def summarize(log: Log, tuning: Log) -> Json:
             {**{name: record[name] for name in ("arm", "rate", "seed")}, "steps": _cost(record, TARGET, "step")}
             for record in tuning.records.values()
         ],
-        "arms": {arm: _arm(own, made[BASELINE]) for arm, own in made.items() if own},
+        "arms": arms,
+        "turns": turns({n: own["to"][f"{TARGET:g}"] for n, own in by_size(arms).items()}),
         "curves": {arm: [_curve(record["points"]) for record in made[arm].values()] for arm in CURVES if made[arm]},
     }
 
@@ -246,6 +250,43 @@ def _arm(own: Mapping[int, Json], base: Mapping[int, Json]) -> Json:
             if common and own is not base
         },
     }
+
+
+def by_size(arms: Mapping[str, Json]) -> dict[int, Json]:
+    """Those of the arms that are GRPO of a fixed size, by rollouts per question, ascending."""
+    return {n: arms[f"GRPO {n}"] for n in sorted(int(arm[5:]) for arm in arms if re.fullmatch(r"GRPO \d+", arm))}
+
+
+def turns(sizes: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Json:
+    """From which price of a decode step on a larger group is the cheaper one.
+
+    A decode step draws one token of every rollout that is running, and costs something however few these are. With p
+    its price in trained tokens, a run costs trained + g · generated tokens + p · decode steps.
+
+    Args:
+        sizes: rollouts per question -> clock -> the cost per seed; a size is left out if one of its runs got nowhere.
+
+    Returns:
+        "4 → 16" and so on, for each size and four times as many -> "at g" -> p where both cost the same, in the mean
+        over seeds; None: the larger group needs as many decode steps, so that there is none.
+
+    Example:
+        >>> few = {"decode_steps": [300.0], **{f"at {price:g}": [1000.0] for price in PRICES}}
+        >>> many = {"decode_steps": [100.0], **{f"at {price:g}": [2000.0] for price in PRICES}}
+        >>> turns({4: few, 16: many})["4 → 16"]["at 0.3"]
+        5.0
+    """
+    means = {
+        n: {clock: statistics.mean(each for each in own[clock] if each is not None) for clock in ("decode_steps", *_AT)}
+        for n, own in sizes.items()
+        if None not in own["decode_steps"]
+    }
+    found: Json = {}
+    for n, few in means.items():
+        if many := means.get(4 * n):
+            saved = few["decode_steps"] - many["decode_steps"]
+            found[f"{n} → {4 * n}"] = {at: round((many[at] - few[at]) / saved, 1) if saved > 0 else None for at in _AT}
+    return found
 
 
 def _curve(points: Json) -> tuple[list[float], list[float]]:
@@ -298,7 +339,7 @@ def verdict(over: Json) -> str:
 def table(result: Json) -> str:
     """A row per arm, then a sentence per system."""
     target = f"{result['targets'][-1]:g}"
-    clocks = ("step", "rollouts", "tokens", "cpu_seconds", *(f"at {price:g}" for price in PRICES))
+    clocks = ("step", "rollouts", "tokens", "decode_steps", "cpu_seconds", *_AT)
     head = ("arm", "rate", f"steps to {float(target):.0%}", *(f"{CLOCKS[clock]}" for clock in clocks))
     rows, lines = [], []
     for arm, own in result["arms"].items():
@@ -318,7 +359,18 @@ def table(result: Json) -> str:
         f"How many times cheaper than {result['baseline']} until {float(target):.0%} of the held-out questions are "
         f"right; a dash: not reached. {result['num_runs']} of {result['num_wanted']} runs are made."
     )
-    return "\n\n".join([markdown_table(head, rows), note, "\n".join(lines)])
+    return "\n\n".join([markdown_table(head, rows), note, "\n".join(lines), *_turns_table(result["turns"])])
+
+
+def _turns_table(found: Json) -> list[str]:
+    """Nothing where no two sizes are there."""
+    rows = [
+        [sizes, *("never" if price is None else f"{price:g}" for price in prices.values())]
+        for sizes, prices in found.items()
+    ]
+    head = ("rollouts per question", *(f"g = {price:g}" for price in PRICES))
+    said = "How many trained tokens a decode step has to cost for the larger group to be the cheaper one:"
+    return [said, markdown_table(head, rows)] if rows else []
 
 
 def publish(result: Json) -> None:
@@ -332,7 +384,7 @@ def draw(result: Json) -> Figure:
     """Steps and costs to the accuracies by the group's size, then accuracy by cost of some arms."""
     figure = theme.new_figure(12.5, 4.2)
     steps, costs, curves = figure.subplots(1, 3)
-    sizes = {int(arm.split()[1]): own["to"] for arm, own in result["arms"].items() if re.fullmatch(r"GRPO \d+", arm)}
+    sizes = {n: own["to"] for n, own in by_size(result["arms"]).items()}
     target = f"{result['targets'][-1]:g}"
     for level, color in zip(result["targets"], theme.SERIES, strict=False):
         _by_size(steps, {n: to[f"{level:g}"]["step"] for n, to in sizes.items()}, f"to {level:.0%}", color)

@@ -19,6 +19,7 @@ from benchmarks.claims import (
     spent,
     summarize,
     table,
+    turns,
 )
 from benchmarks.when_pods_helps.cells import Log
 from benchmarks.when_pods_helps.harness import first_at
@@ -33,7 +34,11 @@ def record(steps: int, *, tokens: int = 100, trained: int = 100) -> dict[str, An
         name: [number * i for i in count] for name, number in (("step", 1), ("tokens", tokens), ("trained", trained))
     }
     points |= {"seconds": [2.0 * i for i in count], "cpu_seconds": [1.0 * i for i in count]}
-    points |= {"rollouts": [128 * i for i in count], "accuracy": [0.25] * steps + [TARGET]}
+    points |= {
+        "decode_steps": [10 * i for i in count],
+        "rollouts": [128 * i for i in count],
+        "accuracy": [0.25] * steps + [TARGET],
+    }
     return {
         "points": points,
         "reached": {f"{target:g}": first_at(points, target) for target in MARKS.targets},
@@ -74,6 +79,18 @@ def test_a_cost_is_compared_seed_by_seed() -> None:
     assert over["step"]["ratios"] == [2.0, round(11 / 6, 4), 2.0]
     # a step of GRPO costs 130 at g = 0.3, one of PODS 220
     assert over["at 0.3"]["ratios"][0] == pytest.approx(10 * 130 / (5 * 220), abs=1e-4)
+
+
+def test_a_large_group_is_the_cheaper_one_from_a_price_of_a_decode_step_on() -> None:
+    result = summarize(*full({BASELINE: (10, 400, 400), "GRPO 4": (30, 100, 50), "GRPO 64": (10, 1600, 1600)}))
+    # to the target at g = 0.3: 10.33 steps of 400 + 0.3 · 400 against 30.33 of 50 + 0.3 · 100; ten decode steps each
+    costs = {n: (steps * each, 10 * steps) for n, steps, each in ((4, 91 / 3, 80), (16, 31 / 3, 520))}
+    turned = (costs[16][0] - costs[4][0]) / (costs[4][1] - costs[16][1])
+    assert result["turns"]["4 → 16"]["at 0.3"] == round(turned, 1) == 14.7
+    assert result["turns"]["16 → 64"]["at 0.3"] is None  # as many steps
+    assert "| 16 → 64 | never | never | never | never |" in table(result)
+    result["arms"]["GRPO 16"]["to"][f"{TARGET:g}"]["decode_steps"][1] = None
+    assert turns({n: result["arms"][f"GRPO {n}"]["to"][f"{TARGET:g}"] for n in (4, 16)}) == {}
 
 
 def test_every_arm_has_a_config_of_its_own() -> None:
