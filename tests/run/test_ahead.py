@@ -41,6 +41,7 @@ WAYS = {
     "one epoch": (),
     "two epochs": ("optim.num_epochs=2", "select.rule=random"),
     "lora": ("lora.rank=4", "lora.dropout=0.1"),
+    "decoupled": ("optim.num_epochs=2", "correct.proximal=step_start", "correct.weight=mask", "correct.cap=1.01"),
 }
 ROUNDS = ("budget.rollouts=small_parts:twice",)
 

@@ -332,6 +332,44 @@ class LossConfig(Section):
     """Weight of the KL penalty (k3 estimator) to the frozen starting model; 0: no penalty, and no second model."""
 
 
+_CAP, _SHARE = 5.0, 0.5
+
+
+class CorrectConfig(Section):
+    """Correction for tokens that other weights drew than those that train on them; docs/losses.md has the formula."""
+
+    proximal: Literal["behaviour", "step_start", "interpolated"] = "behaviour"
+    """Around which policy the importance ratio is bounded: "behaviour" (the one that drew the token), "step_start" (the
+    weights at the start of the step's update), or "interpolated" (between the one that drew it and the current one)."""
+    weight: Literal["none", "full", "truncate", "mask", "sequence"] = "none"
+    """What the ratio of the proximal policy to the behaviour policy makes of a token's loss: nothing; the whole ratio;
+    the ratio, at most `cap`; the ratio, 0 above `cap`; or the product of a row's ratios, at most `cap`."""
+    cap: Positive = _CAP
+    """Largest weight."""
+    share: Probability = _SHARE
+    """With "interpolated": the share of the policy that drew the token, in the mean of the log-probs."""
+
+    @model_validator(mode="after")
+    def _check_idle(self) -> Self:
+        """What would be read by nothing is refused."""
+        if self.proximal == "behaviour" and self.weight != "none":
+            raise ValueError(
+                f"correct.weight = {self.weight!r} with correct.proximal = 'behaviour', whose ratio to itself is 1: "
+                "set correct.proximal = 'step_start', or leave correct.weight out"
+            )
+        if self.cap != _CAP and self.weight in ("none", "full"):
+            raise ValueError(
+                f"correct.cap = {self.cap:g} with correct.weight = {self.weight!r}, which has no cap: set "
+                "correct.weight = 'truncate', 'mask' or 'sequence', or leave correct.cap out"
+            )
+        if self.share != _SHARE and self.proximal != "interpolated":
+            raise ValueError(
+                f"correct.share = {self.share:g} with correct.proximal = {self.proximal!r}: set correct.proximal = "
+                "'interpolated', or leave correct.share out"
+            )
+        return self
+
+
 class OptimConfig(Section):
     """The optimizer step (AdamW)."""
 
@@ -509,6 +547,7 @@ class RunConfig(Section):
     costs: CostsConfig | None = None
     select: SelectConfig = SelectConfig()
     loss: LossConfig = LossConfig()
+    correct: CorrectConfig = CorrectConfig()
     optim: OptimConfig = OptimConfig()
     scale: ScaleConfig = ScaleConfig()
     steps: StepsConfig = StepsConfig()

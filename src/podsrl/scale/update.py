@@ -27,6 +27,13 @@ def forward_backward(updater: Updater, batch: Batch, processes: Processes, *, is
     return combine_stats([UpdateStats(**values) for values in processes.gather(asdict(stats))])
 
 
+def with_start(updater: Updater, batch: Batch, processes: Processes, *, is_sharded: bool) -> Batch:
+    """This process's batch with its log-probs under the weights as they are; all processes call it."""
+    own = updater.num_micro_batches(batch) if is_sharded else 0
+    most = own if processes.is_alone else max(processes.gather(own))
+    return updater.with_start(batch, min_micro_batches=most)
+
+
 def combine_stats(parts: Sequence[UpdateStats]) -> UpdateStats:
     """The stats of several processes as one: losses and counts add up, means are weighted by trained tokens.
 
@@ -57,6 +64,7 @@ def combine_stats(parts: Sequence[UpdateStats]) -> UpdateStats:
         clip_fraction=mean("clip_fraction"),
         logprob_gap=mean("logprob_gap"),
         ratio_max=max(part.ratio_max for part in parts),
+        capped_fraction=None if parts[0].capped_fraction is None else mean("capped_fraction"),
         **counts,
     )
 

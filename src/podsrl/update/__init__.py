@@ -11,6 +11,7 @@ from podsrl.update.advantage import (
 )
 from podsrl.update.algorithms import ALGORITHMS, NAMED_LOSSES, Algorithm, resolve_algorithm
 from podsrl.update.batch import Batch, group_weights, make_batch, to_samples
+from podsrl.update.correct import Correction
 from podsrl.update.logprobs import head_path
 from podsrl.update.loss import LossSpec, policy_loss
 from podsrl.update.optimizer import Optimizer
@@ -28,6 +29,7 @@ __all__ = [
     "Advantage",
     "Algorithm",
     "Batch",
+    "Correction",
     "LossSpec",
     "Optimizer",
     "Shape",

@@ -48,6 +48,9 @@ class Batch:
     """[B] int64: which mini-batch of the step a row belongs to, from 0."""
     given_mask: Tensor | None = None
     """[B, T] bool: tokens of the completion that no policy drew (`Begun.given`); None: there are none."""
+    start_logprobs: Tensor | None = None
+    """[B, T], float32 or wider: natural logs under the weights at the start of the step's update; None: nothing reads
+    them, or the weights are those still."""
 
     @property
     def completion_mask(self) -> Tensor:
@@ -83,6 +86,7 @@ class Batch:
             row_weights=self.row_weights[index],
             minibatch=self.minibatch[index],
             given_mask=None if self.given_mask is None else self.given_mask[index, :width],
+            start_logprobs=None if self.start_logprobs is None else self.start_logprobs[index, :width],
         )
 
     def to(self, device: torch.device) -> Batch:

@@ -7,7 +7,7 @@ are 0 outside the mask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -140,7 +140,7 @@ class LossStats(TypedDict):
     logprob_gap: Tensor
     """|logprobs - behaviour_logprobs|."""
     ratio_max: Tensor
-    """Largest importance ratio; 0 where there is no token."""
+    """Largest importance ratio, to the proximal policy; 0 where there is no token."""
 
 
 def policy_loss(
@@ -160,6 +160,8 @@ def policy_loss(
     num_sequences: float | None = None,
     num_tokens: float | None = None,
     row_weights: Tensor | None = None,
+    proximal_logprobs: Tensor | None = None,
+    token_weights: Tensor | None = None,
 ) -> tuple[Tensor, LossStats]:
     """Policy-gradient loss over the trained tokens of a batch.
 
@@ -177,6 +179,9 @@ def policy_loss(
         num_tokens: trained tokens of the whole optimizer step (default: those of `mask`).
         row_weights: [B], needed by aggregate = "group_mean", not read by the others: rows of the step / (groups of the
             step × rows of the row's group), as `podsrl.update.group_weights` gives them.
+        proximal_logprobs: [B, T] natural logs under the policy around which the ratio is bounded, without gradient;
+            by default the behaviour policy's.
+        token_weights: [B, T], without gradient, what each token's policy loss is multiplied by; the KL penalty is not.
 
     Returns:
         The scalar loss, and its statistics. A row without trained tokens adds 0 and counts as a row.
@@ -191,14 +196,23 @@ def policy_loss(
         (-2.0, 6)
     """
     _check_choices(ratio, clip, aggregate, clip_low, clip_high, max_length)
-    _check_inputs(logprobs, behaviour_logprobs, advantages, mask, reference_logprobs, kl_beta)
+    named = {
+        "behaviour_logprobs": behaviour_logprobs,
+        "reference_logprobs": reference_logprobs,
+        "proximal_logprobs": proximal_logprobs,
+        "token_weights": token_weights,
+    }
+    _check_inputs(logprobs, named, advantages, mask, kl_beta)
     logprobs = only(mask, logprobs.float() if logprobs.dtype.itemsize < 4 else logprobs)
-    log_ratios = logprobs - only(mask, behaviour_logprobs.to(logprobs.dtype))
+    gaps = logprobs - only(mask, behaviour_logprobs.to(logprobs.dtype))
+    log_ratios = gaps if proximal_logprobs is None else logprobs - only(mask, proximal_logprobs.to(logprobs.dtype))
     ratios = RATIOS[ratio](log_ratios, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     low, high = 1 - (clip_low or 0.0), 1 + (clip_high or 0.0)
     advantages = advantages.to(logprobs.dtype)
     advantages = advantages[:, None] if advantages.ndim == 1 else only(mask, advantages)
     losses, clipped = CLIPS[clip](ratios, logprobs, advantages, low, high)
+    if token_weights is not None:
+        losses = losses * only(mask, token_weights.to(logprobs.dtype))
     kl = logprobs.new_zeros(())
     if reference_logprobs is not None:
         kl = only(mask, k3(only(mask, reference_logprobs.to(logprobs.dtype)) - logprobs))
@@ -208,16 +222,16 @@ def policy_loss(
     weights = _checked_weights(row_weights, aggregate, mask)
     counts = Counts(rows=rows, tokens=tokens, limit=max_length or 1, weights=weights)
     loss = AGGREGATES[aggregate](only(mask, losses), mask, counts)
-    return loss, _stats(mask, clipped, kl, log_ratios, ratios)
+    return loss, _stats(mask, clipped, kl, gaps, ratios)
 
 
 @torch.no_grad()
-def _stats(mask: Tensor, clipped: Tensor, kl: Tensor, log_ratios: Tensor, ratios: Tensor) -> LossStats:
+def _stats(mask: Tensor, clipped: Tensor, kl: Tensor, gaps: Tensor, ratios: Tensor) -> LossStats:
     return LossStats(
         num_tokens=mask.sum(),
         clipped=(clipped & mask).sum(),
         kl=kl.sum(),
-        logprob_gap=log_ratios.abs().sum(),
+        logprob_gap=gaps.abs().sum(),
         ratio_max=only(mask, ratios).max() if mask.numel() else ratios.new_zeros(()),
     )
 
@@ -266,11 +280,10 @@ def _checked_weights(weights: Tensor | None, aggregate: Aggregate, mask: Tensor)
 
 
 def _check_inputs(
-    logprobs: Tensor, behaviour: Tensor, advantages: Tensor, mask: Tensor, reference: Tensor | None, kl_beta: float
+    logprobs: Tensor, named: Mapping[str, Tensor | None], advantages: Tensor, mask: Tensor, kl_beta: float
 ) -> None:
     shape = tuple(logprobs.shape)
-    tensors = {"behaviour_logprobs": behaviour, "mask": mask, "reference_logprobs": reference}
-    for name, tensor in tensors.items():
+    for name, tensor in {**named, "mask": mask}.items():
         if tensor is not None and tuple(tensor.shape) != shape:
             raise UsageError(f"{name} has shape {tuple(tensor.shape)}, logprobs {shape}; both are [B, T]")
     if len(shape) != 2 or tuple(advantages.shape) not in (shape[:1], shape):
@@ -279,5 +292,5 @@ def _check_inputs(
         )
     if mask.dtype != torch.bool:
         raise UsageError(f"mask has dtype {mask.dtype}; want torch.bool (mask > 0)")
-    if kl_beta < 0 or (kl_beta > 0 and reference is None):
+    if kl_beta < 0 or (kl_beta > 0 and named["reference_logprobs"] is None):
         raise UsageError(f"kl_beta = {kl_beta}; want 0, or a number > 0 together with reference_logprobs")

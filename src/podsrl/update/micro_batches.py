@@ -27,11 +27,14 @@ def micro_batches(batch: Batch, max_tokens: int, layout: Rows = "padded") -> lis
 
     Example: rows of 5, 2 and 3 tokens with max_tokens = 6 become [5] and [3, 2].
     """
+    return [batch.rows(rows) for rows in cuts(batch, max_tokens, layout)]
+
+
+def cuts(batch: Batch, max_tokens: int, layout: Rows = "padded") -> list[Tensor]:
+    """The rows [K] int64 of each piece that `micro_batches` makes."""
     if max_tokens < 1:
         raise UsageError(f"micro_batch_tokens = {max_tokens}; want at least 1")
-    if not batch.num_sequences:
-        return []
-    return [batch.rows(rows) for rows in _CUTS[layout](batch, max_tokens)]
+    return list(_CUTS[layout](batch, max_tokens)) if batch.num_sequences else []
 
 
 def num_forwarded(batch: Batch, *, shared: bool) -> int:

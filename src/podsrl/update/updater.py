@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,9 +21,10 @@ from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.torch_model import evaluating, own_modes
 from podsrl.update.batch import Batch, empty_piece
+from podsrl.update.correct import PLAIN, Correction
 from podsrl.update.float32_sums import float32_sums
 from podsrl.update.loss import LossSpec, check_loss, policy_loss
-from podsrl.update.micro_batches import Rows, micro_batches
+from podsrl.update.micro_batches import Rows, cuts, micro_batches
 from podsrl.update.optimizer import Optimizer
 from podsrl.update.token_logprobs import TokenLogprobs
 from podsrl.update.transfer import CPU
@@ -46,7 +47,9 @@ class UpdateStats:
     logprob_gap: float = 0.0
     """Mean |log-prob now - log-prob when sampled|: how far the policy has moved, or trainer and generator differ."""
     ratio_max: float = 0.0
-    """Largest importance ratio."""
+    """Largest importance ratio, to the proximal policy."""
+    capped_fraction: float | None = None
+    """Share of tokens whose weight the cap of the correction lowers; None without weights."""
     num_sequences: int = 0
     """Rows of the batch."""
     num_tokens: int = 0
@@ -67,6 +70,7 @@ class Updater:
             `Trainer` does (`podsrl.policy.dropout.turn_off_dropout(model)`).
         options: see `podsrl.config.schema.OptimConfig`.
         loss: a point in the space of losses, such as `ALGORITHMS["grpo"].loss`.
+        correction: for tokens that other weights drew; by default none.
         kl_beta: weight of the KL penalty to the reference, ≥ 0.
         reference: the frozen model of the penalty; by default a copy of `model` as it is now. On resuming, pass the
             starting model: a copy would be of the trained one.
@@ -104,6 +108,7 @@ class Updater:
         options: OptimConfig,
         *,
         loss: LossSpec,
+        correction: Correction = PLAIN,
         kl_beta: float = 0.0,
         reference: nn.Module | None = None,
         reference_context: ReferenceContext | None = None,
@@ -123,8 +128,10 @@ class Updater:
         )
         self._reference = _reference_forward(self._forward, kl_beta, reference, reference_context)
         self._loss = {**loss.arguments(), "kl_beta": kl_beta, "max_length": max_length}
+        self.correction = correction
         self._micro_batch_tokens = options.micro_batch_tokens
         self._device = next(model.parameters()).device
+        self._dtype = torch.promote_types(next(model.parameters()).dtype, torch.float32)
         avoid_cudnn_attention(self._device)
         self.optimizer = Optimizer(model, options)
 
@@ -172,7 +179,30 @@ class Updater:
             parts = [self._micro_step(piece, kind, rows, tokens) for piece in pieces]
             for _ in range(min_micro_batches - len(pieces)):
                 self._empty_step(kind)
-        return _summary(batch, pieces, parts, self._reference is not None)
+        return _summary(batch, pieces, parts, self._reference is not None, self.correction.weight != "none")
+
+    @torch.no_grad()
+    def with_start(self, batch: Batch, *, min_micro_batches: int = 0) -> Batch:
+        """The batch with its tokens' log-probs under the weights as they are, for a correction around them.
+
+        It runs the rows that have a gradient, without dropout; the other rows get zeros.
+
+        Args:
+            batch: all that the step's update trains on.
+            min_micro_batches: as in `forward_backward`.
+        """
+        rows, kind = self._with_gradient(batch.to(CPU))
+        found = torch.zeros(batch.input_ids.shape, dtype=self._dtype)
+        places = rows.nonzero().squeeze(-1)
+        own = batch.to(CPU).rows(rows)
+        pieces = cuts(own, self._micro_batch_tokens, kind)
+        with evaluating(self.model), self._forward.active():
+            for index in pieces:
+                logprobs = self._forward(own.rows(index), kind)[0].to(CPU)
+                found[places[index], : logprobs.shape[1]] = logprobs
+            for _ in range(min_micro_batches - len(pieces)):
+                self._forward(empty_piece(), kind)
+        return replace(batch, start_logprobs=found.to(batch.input_ids.device))
 
     def optim_step(self) -> float:
         """Apply the gradients; see `Optimizer.step` for what it returns, and when it changes nothing."""
@@ -185,18 +215,23 @@ class Updater:
     def _pieces(self, batch: Batch) -> tuple[Rows, list[Batch]]:
         """How rows lie, and the micro-batches."""
         batch = batch.to(CPU)
+        rows, kind = self._with_gradient(batch)
+        return kind, micro_batches(batch if rows.all() else batch.rows(rows), self._micro_batch_tokens, kind)
+
+    def _with_gradient(self, batch: Batch) -> tuple[Tensor, Rows]:
+        """[B] bool, the rows that go through the model, and how they lie."""
         has_gradient = batch.target_mask.any(-1)
         if self._reference is None:
             has_gradient &= batch.has_advantage()
-        batch = batch if has_gradient.all() else batch.rows(has_gradient)
-        kind = self._forward.kind(batch)
-        return kind, micro_batches(batch, self._micro_batch_tokens, kind)
+        return has_gradient, self._forward.kind(batch if has_gradient.all() else batch.rows(has_gradient))
 
     def _micro_step(self, piece: Batch, kind: Rows, rows: float, tokens: float) -> Tensor:
         """Add one micro-batch's gradient. Returns its `_FIGURES`, still on the device: the host does not wait."""
         reference = self._reference_logprobs(piece, kind)
         logprobs, entropy = self._forward(piece, kind)
         piece = piece.to(self._device)
+        proximal = self.correction.proximal_of(logprobs, piece)
+        weights, num_capped = self.correction.weights_of(proximal, piece)
         loss, stats = policy_loss(
             logprobs,
             piece.behaviour_logprobs,
@@ -206,10 +241,12 @@ class Updater:
             num_sequences=rows,
             num_tokens=tokens,
             row_weights=piece.row_weights,
+            proximal_logprobs=proximal,
+            token_weights=weights,
             **self._loss,
         )
         torch.autograd.backward(loss)
-        figures: dict[str, Any] = {"loss": loss.detach(), "entropy": entropy.sum(), **stats}
+        figures: dict[str, Any] = {"loss": loss.detach(), "entropy": entropy.sum(), "capped": num_capped, **stats}
         return torch.stack([figures[name] for name in _FIGURES])
 
     def _empty_step(self, kind: Rows) -> None:
@@ -227,11 +264,13 @@ class Updater:
         return logprobs
 
 
-_FIGURES = ("loss", "entropy", "clipped", "kl", "logprob_gap", "ratio_max")
+_FIGURES = ("loss", "entropy", "clipped", "kl", "logprob_gap", "ratio_max", "capped")
 """What each micro-batch leaves on the device."""
 
 
-def _summary(batch: Batch, pieces: list[Batch], parts: list[Tensor], has_reference: bool) -> UpdateStats:
+def _summary(
+    batch: Batch, pieces: list[Batch], parts: list[Tensor], has_reference: bool, has_weights: bool
+) -> UpdateStats:
     """What happened, by one copy from the device."""
     trained_tokens = sum(piece.num_tokens for piece in pieces)
     columns = torch.stack(parts).cpu().unbind(1) if parts else [torch.zeros(1)] * len(_FIGURES)
@@ -250,6 +289,7 @@ def _summary(batch: Batch, pieces: list[Batch], parts: list[Tensor], has_referen
         clip_fraction=mean("clipped"),
         logprob_gap=mean("logprob_gap"),
         ratio_max=float(values["ratio_max"].max()),
+        capped_fraction=mean("capped") if has_weights else None,
         num_sequences=batch.num_sequences,
         num_tokens=batch.num_tokens,
         num_trained_rows=sum(piece.num_sequences for piece in pieces),

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from podsrl.config.schema import BudgetConfig, CostsConfig, LoraConfig, RunConfig
+from podsrl.config.schema import BudgetConfig, CorrectConfig, CostsConfig, LoraConfig, RunConfig
 from podsrl.run.before.costs import reads_costs
 
 _RATIOS = "one optimizer step per batch (optim.num_epochs, num_minibatches): ratios differ from 1 by rounding only"
@@ -91,6 +91,7 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
         ("select.rule", keeps_all, "select.num_kept = rollouts.num_rollouts, so every rule keeps all"),
         ("select.num_kept", keeps_whole and has_budget, "select.rule = 'keep_all' keeps every group whole"),
         *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high")),
+        *((f"correct.{name}", is_on_policy, _RATIOS) for name in CorrectConfig.model_fields),
         ("optim.prefix_sharing", optim.packing == "off", "prompts are shared in packed rows only"),
         ("steps.lag", steps.name == "sync", "steps.name = 'sync': no step is generated ahead"),
         ("steps.name", steps.name == "ahead" and not steps.is_ahead, "steps.lag = 0: no step is generated ahead"),

@@ -14,7 +14,7 @@ from podsrl.policy import Policy
 from podsrl.scale.gradients import sum_gradients
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import collect, whole
-from podsrl.scale.update import forward_backward, pass_stats
+from podsrl.scale.update import forward_backward, pass_stats, with_start
 from podsrl.sync import prove_arrival, sync_weights
 from podsrl.types import Sample
 from podsrl.update import Batch, Updater, UpdateStats, group_weights, make_batch
@@ -93,6 +93,8 @@ class Learner:
         """`num_epochs` passes over one batch of all processes; without a batch nothing happens."""
         if batch is None:
             return UpdateResult()
+        if self.updater.correction.proximal == "step_start" and self._num_epochs * self._num_minibatches > 1:
+            batch = with_start(self.updater, batch, self._processes, is_sharded=self._is_sharded)
         for _ in range(self._num_epochs):
             steps = [(self.forward_backward(part), self.optim_step()) for part in self._minibatches(batch)]
         stats, norms = zip(*steps, strict=True)

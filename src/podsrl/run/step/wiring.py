@@ -23,7 +23,7 @@ from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.tasks.stream import Stream
 from podsrl.types import Task
-from podsrl.update import TokenLogprobs, Updater
+from podsrl.update import Correction, TokenLogprobs, Updater
 
 
 def opening_view(config: RunConfig, costs: CostsConfig, train: Sequence[Task], step: int, data_position: int) -> View:
@@ -73,6 +73,7 @@ def new_updater(config: RunConfig, policy: Policy, parts: Prepared, processes: P
         reference=reference,
         reference_context=policy.reference if has_penalty and isinstance(policy, AdaptedPolicy) else None,
         loss=parts.loss,
+        correction=Correction(**config.correct.model_dump()),
         kl_beta=config.loss.kl_beta,
         max_length=config.rollouts.max_new_tokens,
     )
