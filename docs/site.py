@@ -50,7 +50,6 @@ REFERENCE = {
     "podsrl.generate": ["podsrl.generate"],
     "podsrl.score": ["podsrl.score"],
     "podsrl.score.rewards": ["podsrl.score.rewards.answers", "podsrl.score.rewards.paper", "podsrl.score.rewards.tags"],
-    "podsrl.replay": ["podsrl.replay"],
     "podsrl.select": ["podsrl.select"],
     "podsrl.update": ["podsrl.update"],
     "podsrl.sync": ["podsrl.sync"],

@@ -13,7 +13,7 @@ from loops import each
 
 SOURCE = Path(__file__).parents[1] / "src" / "podsrl"
 FILES = sorted(SOURCE.rglob("*.py"))
-STAGES = {"tasks", "control", "generate", "score", "replay", "select", "update", "sync"}
+STAGES = {"tasks", "control", "generate", "score", "select", "update", "sync"}
 LIGHT = {"config", "cli", "types", "errors"}
 SHARED = {"types", "errors", "lib", "config"}
 """What a stage may import besides itself; of config its sections, whose defaults stand there alone."""

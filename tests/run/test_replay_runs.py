@@ -3,59 +3,93 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from podsrl.control import RECALL
 from podsrl.errors import CheckpointError, UsageError
+from podsrl.run.before.replay import replay_notes
+from podsrl.run.before.sizes import make_parts
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.step.trainer_state import KEPT
 from podsrl.run.steps import training_step
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
-PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text()
+OF_THE_PAGE = "replay.groups=my_replay:LastStep"
 
 
-def keeper() -> Any:
-    """The one of the page."""
-    module: dict[str, Any] = {}
+@pytest.fixture(autouse=True)
+def my_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module of the page."""
+    module: Any = ModuleType("my_replay")
     [block] = re.findall(r"```python\n(# my_replay.py.*?)```", PAGE, flags=re.DOTALL)
-    exec(block, module)
-    return module["LastStep"]()
+    exec(block, module.__dict__)
+    module.twice = lambda: lambda view: [*view.groups][:1]
+    module.texts = lambda: lambda view: ["a", "b"]
+    module.nothing_much = lambda: lambda view: None
+    monkeypatch.setitem(sys.modules, "my_replay", module)
 
 
-def trainer_of(own_keeper: Any) -> Trainer:
-    trainer = Trainer(config_of())
-    if own_keeper is not None:
-        trainer.keeper = own_keeper
-    return trainer
+def kept_of(trainer: Trainer) -> tuple[Any, ...]:
+    [recall] = trainer.parts.slots[RECALL.option]
+    return tuple(recall.part.kept)
 
 
 def test_kept_groups_are_trained_on_again_and_a_resumed_run_has_them(tmp_path: Path) -> None:
-    whole = trainer_of(keeper())
+    whole = Trainer(config_of(OF_THE_PAGE))
     first, second = training_step(whole), training_step(whole)
     assert second.groups[2:] == first.groups and len(second.samples) == sum(len(s.kept) for s in second.selections)
     assert {group.step for group in second.groups} == {0, 1}
     whole.save(tmp_path, EXTRA)
 
-    resumed = trainer_of(keeper())
+    resumed = Trainer(config_of(OF_THE_PAGE))
     resumed.load(newest(tmp_path))
-    assert list(resumed.keeper.state()) == list(whole.keeper.state()) == list(second.groups[:2])
+    assert kept_of(resumed) == kept_of(whole) == tuple(second.groups[:2])
     one, other = (timeless(step_metrics(training_step(trainer))) for trainer in (whole, resumed))
     assert one == other
     assert_same_weights(whole, resumed)
 
-    with pytest.raises(UsageError, match=r"2 groups that a keeper kept.*trainer\.keeper"):
-        trainer_of(None).load(newest(tmp_path))
-
 
 def test_kept_groups_of_no_question_are_a_damaged_checkpoint(tmp_path: Path) -> None:
-    trainer = trainer_of(keeper())
+    trainer = Trainer(config_of(OF_THE_PAGE))
     training_step(trainer)
-    trainer.keeper.restore([replace(group, index=10**9) for group in trainer.keeper.state()])
+    [recall] = trainer.parts.slots[RECALL.option]
+    recall.part.kept = tuple(replace(group, index=10**9) for group in recall.part.kept)
     trainer.save(tmp_path, EXTRA)
-    with pytest.raises(CheckpointError, match=f"is damaged: {KEPT}.* index 1000000000"):
+    with pytest.raises(CheckpointError, match=r"is damaged: .* index 1000000000"):
         trainer.load(newest(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "got"), [("twice", "twice"), ("texts", "'a'"), ("nothing_much", "None")])
+def test_what_are_no_groups_of_earlier_steps_is_refused(name: str, got: str) -> None:
+    with pytest.raises(UsageError, match=rf"replay\.groups = 'my_replay:{name}'.*{got}.*groups of earlier steps"):
+        training_step(Trainer(config_of(f"replay.groups=my_replay:{name}")))
+
+
+def test_a_fifo_run_trains_on_old_groups_without_generating_them_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+    options = ("replay.groups=fifo", "options.fifo.num=2", "correct.proximal=step_start", "correct.weight=full")
+    options += ('task.rewards={"light_rewards:varied" = 1.0}', "task.correct=light_rewards:varied")
+    whole = Trainer(config_of(*options, "optim.num_epochs=2"))
+    lines = [step_metrics(training_step(whole)) for _ in range(3)]
+    assert lines[2]["tokens/trained"] > lines[0]["tokens/trained"] and lines[2]["capped_fraction"] == 0
+    whole.save(tmp_path, EXTRA)
+    resumed = Trainer(config_of(*options, "optim.num_epochs=2"))
+    resumed.load(newest(tmp_path))
+    one, other = (timeless(step_metrics(training_step(trainer))) for trainer in (whole, resumed))
+    assert one == other
+    assert_same_weights(whole, resumed)
+
+
+def test_memory_that_is_not_there_is_named_before_anything_is_loaded() -> None:
+    config = config_of("replay.groups=fifo", "options.fifo.num=2", "options.fifo.size=3")
+    [note] = replay_notes(config, make_parts(config))
+    rollouts = config.rollouts
+    assert f"{3 * rollouts.num_rollouts * rollouts.max_new_tokens * 72:,} bytes" in note
+    with pytest.raises(UsageError, match=r"replay\.groups = 'fifo' keeps up to 1,000,000 groups"):
+        Trainer(config_of("replay.groups=fifo", "options.fifo.size=1000000", "rollouts.max_new_tokens=400"))

@@ -14,7 +14,7 @@ from podsrl.compare.systems import parts_of_slots, read_system, system_names
 from podsrl.config.files import read_tree
 from podsrl.config.load import build, load_config
 from podsrl.config.schema import CompareConfig
-from podsrl.control import ENOUGH, GUIDES, KEEPS, PRUNE, PRUNES, QUESTIONS, ROLLOUTS, make_budget
+from podsrl.control import ENOUGH, GUIDES, KEEPS, PRUNE, PRUNES, QUESTIONS, RECALLS, ROLLOUTS, make_budget
 from podsrl.control.tables import DEFAULTS
 from podsrl.errors import UsageError
 from podsrl.lib.options import check_options
@@ -31,6 +31,7 @@ TABLES = {
     "budget.keep": KEEPS,
     "loss.shape": SHAPES,
     "steer.prune": PRUNES,
+    "replay.groups": RECALLS,
 }
 
 
@@ -59,7 +60,7 @@ def test_every_part_is_used_by_a_recipe() -> None:
     }
     used.add(("budget.rollouts", load_config("auto").budget.rollouts))
     used |= {("loss.shape", name) for name in load_config("gigpo").loss.shape}
-    used |= {("steer.prune", name) for name in ("never", "random")}
+    used |= {("steer.prune", "never"), ("steer.prune", "random"), ("replay.groups", "nothing")}
     defaults = {(f"budget.{slot}", name) for slot, name in DEFAULTS.items()}
     assert {(key, name) for key, table in TABLES.items() for name in table} - defaults <= used
 

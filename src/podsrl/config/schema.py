@@ -278,6 +278,14 @@ DEFAULT_COSTS = {
 """Kind of device -> the costs of a run without `[costs]`. On any other kind those of "cuda" hold."""
 
 
+class ReplayConfig(Section):
+    """Groups of earlier steps that are trained on again; docs/budgets.md."""
+
+    groups: Annotated[str, Names("podsrl.control:RECALLS")] = "nothing"
+    """Which of them each step trains on besides its own: "nothing", "fifo" (some of the newest mixed ones), or
+    "module:function" for a part of your own. Options stand in `[options.NAME]`."""
+
+
 class SelectConfig(Section):
     """Which rollouts of a group are trained on."""
 
@@ -545,6 +553,7 @@ class RunConfig(Section):
     budget: BudgetConfig = BudgetConfig()
     steer: SteerConfig = SteerConfig()
     costs: CostsConfig | None = None
+    replay: ReplayConfig = ReplayConfig()
     select: SelectConfig = SelectConfig()
     loss: LossConfig = LossConfig()
     correct: CorrectConfig = CorrectConfig()
@@ -557,7 +566,8 @@ class RunConfig(Section):
     record: RecordConfig = RecordConfig()
     about: AboutConfig = AboutConfig()
     options: dict[str, dict[str, Any]] = {}
-    """Options of a part that `[budget]`, `loss.shape` or `rollouts.generator` names: its name -> a table."""
+    """Options of a part that `[budget]`, `[steer]`, `[replay]`, `loss.shape` or `rollouts.generator` names: its name ->
+    a table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:

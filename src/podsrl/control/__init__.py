@@ -1,10 +1,10 @@
-"""What a step asks for: tables of the parts that fill the slots of `[budget]` and `[steer]`, and their seam.
+"""What a step asks for: tables of the parts for the slots of `[budget]`, `[steer]` and `[replay]`, and their seam.
 
 An entry of a table makes the part; its keyword-only parameters are the part's options (`[options.NAME]`).
 """
 
-from podsrl.control.base import Branch, Close, Enough, Guide, Keep, Prune, Questions, Rollouts, Stream, View
-from podsrl.control.budget import Budget, make_budget
+from podsrl.control.base import Branch, Close, Enough, Guide, Keep, Prune, Questions, Recall, Rollouts, Stream, View
+from podsrl.control.budget import Budget, make_budget, recalled
 from podsrl.control.steer import Steering
 from podsrl.control.tables import (
     BRANCH,
@@ -17,6 +17,8 @@ from podsrl.control.tables import (
     PRUNE,
     PRUNES,
     QUESTIONS,
+    RECALL,
+    RECALLS,
     ROLLOUTS,
     SLOTS,
     budget_names,
@@ -34,6 +36,8 @@ __all__ = [
     "PRUNE",
     "PRUNES",
     "QUESTIONS",
+    "RECALL",
+    "RECALLS",
     "ROLLOUTS",
     "SLOTS",
     "Ask",
@@ -45,10 +49,12 @@ __all__ = [
     "Keep",
     "Prune",
     "Questions",
+    "Recall",
     "Rollouts",
     "Steering",
     "Stream",
     "View",
     "budget_names",
     "make_budget",
+    "recalled",
 ]

@@ -106,3 +106,6 @@ Branch = Callable[[Live], Iterable[Fork | Note]]
 """Which of them get siblings that go on from the same tokens."""
 Keep = Callable[[View], Sequence[str]]
 """Ids of the groups that are trained on; the others are left out and counted, and parts learn from them."""
+Recall = Callable[[View], Sequence[Group]]
+"""Groups of earlier steps that are trained on besides those of the view, with the log-probs and versions of the policy
+that made them. What it gives it has kept itself, in `learn`; its state may hold groups."""

@@ -1,4 +1,4 @@
-"""Call the parts of `[budget]` in every round, and check every answer."""
+"""Call the parts of `[budget]` in every round, and that of `[replay]`, and check every answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from podsrl.control.base import View
-from podsrl.control.tables import SLOTS, budget_names
+from podsrl.control.tables import RECALL, SLOTS, budget_names
 from podsrl.errors import UsageError, short
 from podsrl.lib.slots import Filled, Slots, make_slots
 from podsrl.lib.user_function import calling
@@ -153,6 +153,27 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
             f"{option} asked with index = {ask.index}, is_trained = {ask.is_trained} to join group {ask.joins!r}, "
             f"which has {group.index}, {group.is_trained}; wanted the same"
         )
+
+
+def recalled(slots: Slots, view: View) -> list[Group]:
+    """The groups of earlier steps that `replay.groups` gives.
+
+    Args:
+        slots: filled, `RECALL` among them.
+        view: of a step whose groups are all judged.
+
+    Raises:
+        UsageError: the part raised, or gave something else than groups, each once.
+    """
+    [part] = slots[RECALL.option]
+    known = {group.id for group in view.groups}
+    found = _as_list(part(view), part.option, "groups of earlier steps", MAX_ASKS)
+    for group in found:
+        if not isinstance(group, Group) or group.id in known:
+            got = f"the group {group.id!r} twice" if isinstance(group, Group) else short(group)
+            raise UsageError(f"{part.option} gave {got}; wanted groups of earlier steps, each once")
+        known.add(group.id)
+    return found
 
 
 def make_budget(names: Mapping[str, str], options: Mapping[str, Mapping[str, Any]]) -> Budget:

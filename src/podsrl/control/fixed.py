@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podsrl.control.base import Enough, Guide, Keep, Questions, Rollouts, View
-from podsrl.types import Ask
+from podsrl.control.base import Enough, Guide, Keep, Questions, Recall, Rollouts, View
+from podsrl.types import Ask, Group
 
 
 def one_round() -> Enough:
@@ -51,3 +51,12 @@ def every() -> Keep:
         return [group.id for group in view.groups if group.is_trained]
 
     return keep
+
+
+def nothing() -> Recall:
+    """No group of an earlier step."""
+
+    def groups(view: View) -> Sequence[Group]:
+        return ()
+
+    return groups

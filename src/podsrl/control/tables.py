@@ -1,4 +1,4 @@
-"""The slots of `[budget]` and `[steer]`: for each a table of the parts that may fill it, and its default."""
+"""The slots of `[budget]`, `[steer]` and `[replay]`: for each a table of what may fill it, and its default."""
 
 from __future__ import annotations
 
@@ -64,10 +64,14 @@ PRUNES: Table[Factory] = Table(
 """For `steer.prune`."""
 BRANCHES: Table[Factory] = Table({"never": "podsrl.control.steer:Never"})
 """For `steer.branch`."""
+RECALLS: Table[Factory] = Table({"nothing": "podsrl.control.fixed:nothing", "fifo": "podsrl.systems.dots_rr:Fifo"})
+"""For `replay.groups`."""
 CLOSE = Slot("steer.close", CLOSES, ("view", "group"))
 """Asked while rollouts are generated; so are the next two."""
 PRUNE = Slot("steer.prune", PRUNES, ("live",))
 BRANCH = Slot("steer.branch", BRANCHES, ("live",))
+RECALL = Slot("replay.groups", RECALLS, ("view",))
+"""Asked when all of the step's groups are judged."""
 SLOTS = (
     Slot("budget.enough", ENOUGH, ("view",)),
     Slot("budget.questions", QUESTIONS, ("view", "count")),

@@ -51,7 +51,7 @@ def split_states(states: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dic
             else:
                 raise UsageError(
                     f"state() of {part!r}: {key!r} is a {type(value).__name__} that JSON cannot give back unchanged; "
-                    "wanted numbers, texts, lists and dicts with text keys, or a numpy array"
+                    "wanted numbers, texts, lists and dicts with text keys, a numpy array, or a tuple of groups"
                 )
         if (size := len(json.dumps(values[part], indent=1))) > MAX_BYTES:
             raise UsageError(

@@ -40,6 +40,7 @@ from podsrl.run.before.environment import find_environment, talking, turn_notes
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.offline import skip_unreachable_hub
 from podsrl.run.before.prompt_lengths import fit_prompts, looked_at
+from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import check_sizes, make_parts
 from podsrl.run.before.steering import check_steering, check_watching
@@ -131,6 +132,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
         *turn_notes(config, found.environment),
         eval_note(config),
         *costs_notes(config),
+        *replay_notes(config, found.slots),
     )
     return Prepared(**{each.name: getattr(found, each.name) for each in fields(Found)}, notes=notes)
 
@@ -221,6 +223,7 @@ def _resolve_names(config: RunConfig) -> Found:
     shape_advantages(*try_advantage(advantage, kept), slots[SHAPE.option])
     check_closing(config, advantage)
     check_steering(config, slots)
+    replay_notes(config, slots)
     is_own = ":" in generator.options_name  # only what it makes tells its abilities
     check_beside(config, is_beside=is_own or generator.is_beside or config.scale.generators > 0)
     generator.check_run(config)

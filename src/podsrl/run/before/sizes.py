@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from podsrl.config.load import with_values
 from podsrl.config.schema import BudgetConfig, RunConfig
-from podsrl.control import BRANCH, CLOSE, PRUNE, SLOTS, budget_names
+from podsrl.control import BRANCH, CLOSE, PRUNE, RECALL, SLOTS, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import resolve_generator
 from podsrl.lib.slots import Slots, make_slots
@@ -36,7 +36,7 @@ class Work:
 
 
 def make_parts(config: RunConfig) -> Slots:
-    """Make the parts that `[budget]`, `[steer]` and `loss.shape` name.
+    """Make the parts that `[budget]`, `[steer]`, `[replay]` and `loss.shape` name.
 
     Raises:
         UsageError: as of `make_slots`.
@@ -44,8 +44,9 @@ def make_parts(config: RunConfig) -> Slots:
     generator = resolve_generator(config.rollouts.generator, config.options)
     options = {name: table for name, table in config.options.items() if name != generator.options_name}
     steer = {slot.option: [getattr(config.steer, slot.method)] for slot in (CLOSE, PRUNE, BRANCH)}
-    names = {**budget_names(config.budget.model_dump()), **steer, SHAPE.option: config.loss.shape}
-    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, SHAPE), names, options)
+    others = {RECALL.option: [config.replay.groups], SHAPE.option: config.loss.shape}
+    names = {**budget_names(config.budget.model_dump()), **steer, **others}
+    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, RECALL, SHAPE), names, options)
 
 
 def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:

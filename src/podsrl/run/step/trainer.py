@@ -9,7 +9,7 @@
     update            tensors -> new weights: forward_backward and optim_step in every epoch
     sync              new weights -> generator
     settle            between steps: what has begun is read, and the generator has the newest weights
-    finish_step       parts learn, the keeper keeps, the counters move on
+    finish_step       parts learn, the counters move on
     save / load       checkpoints (run/step/trainer_state.py)
 
 `run/steps/` says in which order; each verb counts its own seconds. Nothing here prints or writes logs. With several
@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.config.schema import RunConfig
+from podsrl.control import View, recalled
 from podsrl.generate import Generator, Sampling, abilities_of
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals, selection_generator
 from podsrl.lib.user_function import check_is_no_import
 from podsrl.policy import load_policy
-from podsrl.replay import Keeper, KeepNothing
 from podsrl.run.before.checks import check_beside, check_generator, check_processes, check_window
 from podsrl.run.before.data_digest import Side, describe_data
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
@@ -114,8 +114,6 @@ class Trainer:
         self.progress = Progress()
         self.warnings: list[str] = []
         """Why the numbers after `load` may be others than without the stop."""
-        self.keeper: Keeper = KeepNothing()
-        """Keeps groups for later steps. To be set before the first step, or before `load`."""
         self.weights_digest = ""
         """Of the weights that the generator samples from."""
         self.clock = StageClock(self.model.device)
@@ -176,9 +174,10 @@ class Trainer:
         self._catch_up(self._between)
 
     def recall(self, groups: Sequence[Group]) -> list[Group]:
-        """These groups, and those of earlier steps that the keeper gives."""
+        """These groups, and those of earlier steps that `replay.groups` gives."""
         with self.clock.stage("select"):
-            return [*groups, *self.keeper.take(self.progress.step, groups)]
+            view = self._view(self.progress.step, self.progress.data_position).after(groups)
+            return [*groups, *recalled(self.parts.slots, view)]
 
     def choose(self, groups: Sequence[Group]) -> list[Selection]:
         """Which rollouts of each group are trained on."""
@@ -231,7 +230,7 @@ class Trainer:
             self._publish()
 
     def finish_step(self, collected: Collected) -> Load:
-        """Count a step as done: the parts learn, the keeper keeps, and the data stream moves on.
+        """Count a step as done: the parts learn, and the data stream moves on.
 
         Returns:
             What the step needed of the machine.
@@ -239,7 +238,6 @@ class Trainer:
         self.is_between_steps = False
         with self.clock.stage("record"):
             self.parts.slots.learn(collected.seen)
-            self.keeper.put(self.progress.step, collected.groups)
             load = gather_load(collected, self.scorer.stats, self.learner.updater.peak_bytes(), self.processes)
         self.step_seconds = self.processes.broadcast(self.clock.total())
         self.progress = replace(
@@ -319,8 +317,10 @@ class Trainer:
         self.progress = replace(self.progress, version=self.learner.version)
 
     def _begin(self, step: int, data_position: int) -> None:
-        view = opening_view(self.config, self.parts.costs, self.tasks.train, step, data_position)
-        self.collector.begin(view, stage=self.clock.stage)
+        self.collector.begin(self._view(step, data_position), stage=self.clock.stage)
+
+    def _view(self, step: int, data_position: int) -> View:
+        return opening_view(self.config, self.parts.costs, self.tasks.train, step, data_position)
 
     def _catch_up(self, clock: StageClock, *, is_judged: bool = False) -> None:
         with clock.stage("generate"):

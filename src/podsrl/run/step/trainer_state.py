@@ -19,14 +19,14 @@ from podsrl.run.step.counters import Progress
 from podsrl.run.step.round import from_arrays, take_arrays, to_arrays
 from podsrl.run.step.wiring import opening_view
 from podsrl.scale.shard import shard_moment, write_shard
-from podsrl.types import Task
+from podsrl.types import Group, Task
 
 if TYPE_CHECKING:
     from podsrl.run.step.trainer import Trainer
 
 T = TypeVar("T")
-KEPT = "replay/groups"
-"""Where parts.safetensors holds what the keeper keeps, as bytes (`records.encode`)."""
+GROUPS = "#groups"
+"""Ends the name of an array of parts.safetensors that holds groups of a part's state, as bytes (`records.encode`)."""
 
 
 def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Path:
@@ -37,9 +37,7 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
     begun = {} if step is None else to_arrays(step, trainer.processes)
     if not trainer.processes.is_main:
         return checkpoint_path(folder, trainer.progress.step)
-    values, arrays = split_states(trainer.parts.slots.state())
-    if kept := trainer.keeper.state():
-        arrays[KEPT] = np.frombuffer(encode(kept), dtype=np.uint8)
+    values, arrays = split_states(_without_groups(trainer.parts.slots.state()))
     arrays.update(begun)
     return save_checkpoint(
         folder,
@@ -70,20 +68,46 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     moments = checkpoint.optimizer(shard_moment(trainer.model))
     trainer.learner.updater.optimizer.load_state_dict(moments, state["optimizer"])
     arrays, train = checkpoint.parts(), trainer.tasks.train
-    begun, kept, task_of = take_arrays(arrays), arrays.pop(KEPT, None), partial(_task_of, train)
+    begun, task_of = take_arrays(arrays), partial(_task_of, train)
     view_at = partial(opening_view, trainer.config, trainer.parts.costs, train, state["step"])
     step = None
     if begun and not has_other_data:
         step = _read(checkpoint, PARTS, lambda: from_arrays(begun, trainer.processes, task_of, view_at))
-    groups = [] if kept is None else _read(checkpoint, KEPT, lambda: decode(kept.tobytes(), task_of))
-    trainer.keeper.restore(groups)
-    trainer.parts.slots.restore(whole_states(state["parts"], arrays))
+    states = whole_states(state["parts"], arrays)
+    trainer.parts.slots.restore(_read(checkpoint, PARTS, lambda: _with_groups(states, task_of)))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.collector.round = step
     trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state["matmul"])
     other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
     trainer.warnings = warnings + new_options + other_bits
     trainer.sync()
+
+
+def _without_groups(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The states with arrays of bytes in place of tuples of groups."""
+    found: dict[str, dict[str, Any]] = {}
+    for part, state in states.items():
+        held = {key: value for key, value in state.items() if _are_groups(value)}
+        encoded = {f"{key}{GROUPS}": np.frombuffer(encode(value), dtype=np.uint8) for key, value in held.items()}
+        found[part] = {key: value for key, value in state.items() if key not in held} | encoded
+    return found
+
+
+def _with_groups(
+    states: Mapping[str, Mapping[str, Any]], task_of: Callable[[str, int | None], Task]
+) -> dict[str, dict[str, Any]]:
+    """What `_without_groups` was given."""
+    return {
+        part: {
+            key.removesuffix(GROUPS): tuple(decode(value.tobytes(), task_of)) if key.endswith(GROUPS) else value
+            for key, value in state.items()
+        }
+        for part, state in states.items()
+    }
+
+
+def _are_groups(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, Group) for each in value)
 
 
 def _read(checkpoint: Checkpoint, name: str, read: Callable[[], T]) -> T:
