@@ -61,8 +61,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def cells() -> list[Cell]:
-    """All runs, those of the main arms first; the rates are not theirs yet."""
-    blocks = [(MAIN_SEEDS, MAIN), (OTHER_SEEDS, tuple(ARMS)[4:])]
+    """All runs; first, with three seeds, the main arms and the steps to `auto`; the rates are not theirs yet."""
+    names = tuple(ARMS)
+    blocks = [(OTHER_SEEDS, names[:6]), (MAIN_SEEDS[3:], MAIN), (OTHER_SEEDS, names[6:])]
     return [
         Cell(start=start, num_rollouts=n, num_kept=m, more=more, rate=RATES[0], seed=seed, digits=digits, kl=kl)
         for seeds, arms in blocks
