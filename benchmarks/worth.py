@@ -195,63 +195,70 @@ def _times(records: Iterable[Json], clock: str) -> list[Time]:
 
 
 def tables(result: Json) -> str:
-    """How many times sooner and cheaper auto is than each arm by every clock, and what each step to it gains."""
-    return _shown(result, ("cpu_seconds", *CLOCKS[5:]))
+    """All of it, by CPU seconds and at every price."""
+    return "\n\n".join([_ratios(result, ("cpu_seconds", *CLOCKS[5:])), wanted(result), gains(result), dear(result)])
 
 
 def page(result: Json) -> str:
-    """As `tables`, by two clocks, and how many runs there are."""
-    made, wanted = result["num_runs"], result["num_wanted"]
+    """How many times sooner and cheaper auto is than each arm, by two clocks, and how many runs there are."""
+    made, every = result["num_runs"], result["num_wanted"]
     folder = files.path_of("worth", result["processor"]).with_suffix("").relative_to(files.ROOT)
-    rest = f"; `python -m benchmarks worth --out {folder}` makes the other {wanted - made}" if made < wanted else ""
-    intro = (
-        "95 % intervals over paired seeds, and their number; a dash: not measured. "
-        f"{made} of {wanted} runs are made{rest}. The machine's load was {result['max_load']:.0f} at most."
-    )
-    return f"{intro}\n\n{_shown(result, ('cpu_seconds', 'cost at 0.3'))}"
-
-
-def _shown(result: Json, clocks: Sequence[str]) -> str:
-    regimes, arms = result["regimes"], [name for name in ARMS if name != "auto"]
-    parts = [
-        f"**{_name(clock)}: an arm's over those of `auto`.**\n\n"
-        + table(["start", *arms], [[_title(r), *(_text(_over_of(r, arm, clock)) for arm in arms)] for r in regimes])
-        for clock in clocks
-    ]
-    parts += ["**What was wanted of `auto`**, by CPU seconds:\n\n" + "\n".join(map(_judged, regimes))]
+    rest = f"; `python -m benchmarks worth --out {folder}` makes the other {every - made}" if made < every else ""
     note = (
-        f"From GRPO 16 to `auto`, on the seeds that all four arms have; each factor is over the arm before. Together: "
-        f"without the {result['gains']['num_left_out']} of them in which one of the four did not get there."
+        "95 % intervals over paired seeds, and their number; a dash: not measured. "
+        f"{made} of {every} runs are made{rest}. The machine's load was {result['max_load']:.0f} at most."
     )
-    parts += [f"**What gains what.** {note}", *(_gains_shown(result, clock) for clock in clocks[:2])]
-    others = [name for name in ARMS if name != "auto at g = 1"]
-    dear = [r for r in regimes if "auto at g = 1" in r["arms"]]
+    return f"{_ratios(result, ('cpu_seconds', 'cost at 0.3'))}\n\n{note}"
+
+
+def _ratios(result: Json, clocks: Sequence[str]) -> str:
+    arms = [name for name in ARMS if name != "auto"]
+    return "\n\n".join(
+        f"{_name(clock)}: an arm's over those of `auto`\n\n"
+        + table(
+            ["start", *arms],
+            [[_title(each), *(_text(_over_of(each, arm, clock)) for arm in arms)] for each in result["regimes"]],
+        )
+        for clock in clocks
+    )
+
+
+def wanted(result: Json) -> str:
+    """A line per start that says of each arm whether `auto` is as far ahead of it as was wanted, by CPU seconds."""
+    return "\n".join(map(_judged, result["regimes"]))
+
+
+def gains(result: Json) -> str:
+    """For two clocks a row per start, and one over all of them."""
+    together, left_out = result["gains"]["all"], result["gains"]["num_left_out"]
+    tables = []
+    for clock in ("cpu_seconds", "cost at 0.3"):
+        rows = [[_title(each), *map(_text, each["gains"][clock])] for each in result["regimes"] if each["gains"]]
+        rows += [["all together", *map(_text, together[clock])]] if together else []
+        tables.append(table([_name(clock), *GAINS], rows))
+    note = f"All together: without the {left_out} seeds on which one of the four arms did not get there."
+    return "\n\n".join([*tables, note])
+
+
+def dear(result: Json) -> str:
+    """At g = 1 each arm's cost over that of the `auto` that decides by it, and how many rollouts both ask."""
+    arms = [name for name in ARMS if name != "auto at g = 1"]
     rows = [
         [
-            _title(regime),
-            *(f"{regime['arms'][name]['num_rollouts']:g}" for name in ("auto at g = 1", "auto")),
-            *(_text(regime["arms"].get(arm, {}).get("dear_over")) for arm in others),
+            _title(each),
+            *(f"{each['arms'][name]['num_rollouts']:g}" for name in ("auto at g = 1", "auto")),
+            *(_text(each["arms"].get(arm, {}).get("dear_over")) for arm in arms),
         ]
-        for regime in dear
+        for each in result["regimes"]
+        if "auto at g = 1" in each["arms"]
     ]
-    head = ["start", "its n", "n of `auto`", *others]
-    title = f"**Cost at g = {DEAR_PRICE:g}: an arm's over that of `auto at g = 1`**, and rollouts per question (means):"
-    return "\n\n".join([*parts, *([f"{title}\n\n{table(head, rows)}"] if dear else [])])
-
-
-def _gains_shown(result: Json, clock: str) -> str:
-    """A row per start, and one over all of them."""
-    rows = [[_title(r), *map(_text, r["gains"][clock])] for r in result["regimes"] if r["gains"]]
-    together = result["gains"]["all"].get(clock)
-    rows += [["all together", *map(_text, together)]] if together else []
-    return table([_name(clock), *GAINS], rows)
+    return table(["start", "its n", "n of `auto`", *arms], rows)
 
 
 def _judged(regime: Json) -> str:
-    """A line that says of each arm whether `auto` is as far ahead of it as was wanted."""
-    wanted = WANTED | (WANTED_WHERE_RARE if regime["start"] == "0.9%" else {})
+    least_over = WANTED | (WANTED_WHERE_RARE if regime["start"] == "0.9%" else {})
     found: dict[str, list[str]] = {word: [] for word in ("met", "missed", "open", "not measured")}
-    for arm, least in wanted.items():
+    for arm, least in least_over.items():
         over = _over_of(regime, arm, "cpu_seconds")
         ratio = "" if over is None else f" ({over_text(over).split(' (')[0]} of {least:g}×)"
         found[verdict(over, least)].append(f"{arm}{ratio}")
