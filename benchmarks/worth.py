@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -225,7 +225,12 @@ def _ratios(result: Json, clocks: Sequence[str]) -> str:
 
 def wanted(result: Json) -> str:
     """A line per start that says of each arm whether `auto` is as far ahead of it as was wanted, by CPU seconds."""
-    return "\n".join(map(_judged, result["regimes"]))
+    found = [(regime, _verdicts(regime)) for regime in result["regimes"]]
+    counts = {word: sum(len(of_start[word]) for _, of_start in found) for word in ("met", "missed", "open")}
+    every = len(REGIMES) * len(WANTED)
+    told = ", ".join(f"{number} are {word}" for word, number in counts.items())
+    rest = f"Of {every} comparisons {told}; {every - sum(counts.values())} are not measured."
+    return "\n".join([*(_judged(*each) for each in found), "", rest])
 
 
 def gains(result: Json) -> str:
@@ -255,16 +260,20 @@ def dear(result: Json) -> str:
     return table(["start", "its n", "n of `auto`", *arms], rows)
 
 
-def _judged(regime: Json) -> str:
-    least_over = WANTED | (WANTED_WHERE_RARE if regime["start"] == "0.9%" else {})
+def _verdicts(regime: Json) -> dict[str, list[str]]:
+    """Verdict -> the arms of which it is the one, with their ratios."""
     found: dict[str, list[str]] = {word: [] for word in ("met", "missed", "open", "not measured")}
-    for arm, least in least_over.items():
+    for arm, least in (WANTED | (WANTED_WHERE_RARE if regime["start"] == "0.9%" else {})).items():
         over = _over_of(regime, arm, "cpu_seconds")
         ratio = "" if over is None else f" ({over_text(over).split(' (')[0]} of {least:g}×)"
         found[verdict(over, least)].append(f"{arm}{ratio}")
+    return found
+
+
+def _judged(regime: Json, found: Mapping[str, list[str]]) -> str:
+    told = "; ".join(f"{word}: {', '.join(arms)}" for word, arms in found.items() if arms)
     seconds = regime["arms"].get("auto", {"to": {"cpu_seconds": []}})["to"]["cpu_seconds"]
     failed = sum(each is None for each in seconds)
-    told = "; ".join(f"{word}: {', '.join(arms)}" for word, arms in found.items() if arms)
     return f"- {_title(regime)}: {told}." + (f" `auto` failed in {failed} of {len(seconds)} runs." if failed else "")
 
 
