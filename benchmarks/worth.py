@@ -16,8 +16,9 @@ seeds are others. Finished runs are lines of a file and are not made again.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from itertools import product
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, product
 from pathlib import Path
 
 from benchmarks import command, files
@@ -47,11 +48,18 @@ MAIN_SEEDS, OTHER_SEEDS = (20, 21, 22, 23, 24), (20, 21, 22)
 """Those of the map, and those with which constants were chosen, are none of them."""
 REGIMES = (*product(STARTS, (0.04, 0.0), (2,)), *product(("4%",), (0.04, 0.0), (3,)))
 """Start, KL weight and digits."""
-STEPS = ("GRPO 16, mixed groups", "GRPO 16 + max_signal", "auto")
-"""From GRPO 16 on: no training of groups without signal; m; n."""
-PRICES = (0.1, 0.3, 1.0, 2.3)
+LADDER = ("GRPO 16", "GRPO 16, mixed groups", "GRPO 16 + max_signal", "auto")
+GAINS = ("no training without signal", "m", "n", "all three")
+"""What changes from each arm of the ladder to the next, and from the first to the last."""
+WANTED = {"GRPO 16": 1.25, "PODS 64 → 16": 1.25, "GRPO-GA 64": 2.5, "GRPO 4": 0.95, "GRPO 8": 0.95, "GRPO 32": 0.95}
+"""How many times sooner than each arm `auto` was to be, which was set before any of these runs."""
+WANTED_WHERE_RARE = {"GRPO 16": 1.5}
+"""From 0.9 %."""
+DEAR_PRICE = 1.0
+"""At which `auto at g = 1` decides."""
+PRICES = (0.1, 0.3, DEAR_PRICE, 2.3)
 CLOCKS = ("cpu_seconds", "step", "tokens", "trained", "decode_steps", *(f"cost at {price:g}" for price in PRICES))
-_NAMES = {"cpu_seconds": "CPU seconds"}
+_NAMES = {"cpu_seconds": "CPU seconds", **{f"cost at {price:g}": f"cost at g = {price:g}" for price in PRICES}}
 _QUICK_LIMITS = Limits(accuracy=0.8, cpu_seconds=2.0)
 
 
@@ -61,8 +69,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def cells() -> list[Cell]:
-    """All runs, those of the main arms first; the rates are not theirs yet."""
-    blocks = [(MAIN_SEEDS, MAIN), (OTHER_SEEDS, tuple(ARMS)[4:])]
+    """All runs; first, with three seeds, the main arms and the steps to `auto`; the rates are not theirs yet."""
+    names = tuple(ARMS)
+    blocks = [(OTHER_SEEDS, names[:6]), (MAIN_SEEDS[3:], MAIN), (OTHER_SEEDS, names[6:])]
     return [
         Cell(start=start, num_rollouts=n, num_kept=m, more=more, rate=RATES[0], seed=seed, digits=digits, kl=kl)
         for seeds, arms in blocks
@@ -105,28 +114,36 @@ def summarize(records: dict[Cell, Json]) -> Json:
     for cell, record in records.items():
         arms = regimes.setdefault((cell.start, cell.kl, cell.digits), {})
         arms.setdefault(names[cell.num_rollouts, cell.num_kept, cell.more], {})[cell.seed] = record
+    ladders = {regime: _ladders(arms) for regime, arms in regimes.items()}
+    every = [runs for found in ladders.values() for runs in found]
+    ended = [runs for runs in every if all(_reached(record) for record in runs)]
     return {
         "num_runs": len(records),
         "commits": sorted({record["commit"] for record in records.values()}),
         "max_load": max((record["load"] for record in records.values()), default=0.0),
+        "gains": {"num_left_out": len(every) - len(ended), "all": _gains(ended)},
         "regimes": [
-            {"start": start, "kl": kl, "digits": digits, "arms": {name: _arm(name, arms) for name in arms}}
-            for (start, kl, digits), arms in regimes.items()
+            {
+                **{"start": regime[0], "kl": regime[1], "digits": regime[2]},
+                "arms": {name: _arm(own, arms) for name, own in arms.items()},
+                "gains": _gains(ladders[regime]),
+            }
+            for regime, arms in regimes.items()
         ],
     }
 
 
-def _arm(name: str, arms: dict[str, dict[int, Json]]) -> Json:
-    own = arms[name]
+def _arm(own: dict[int, Json], arms: dict[str, dict[int, Json]]) -> Json:
     return {
         "rate": next(iter(own.values()))["rate"],
         "seeds": list(own),
+        "num_rollouts": round(statistics.mean(_rollouts_of_a_question(record) for record in own.values()), 1),
         "to": {
-            clock: [time if is_reached else None for time, is_reached in _times(own, list(own), clock)]
+            clock: [time if is_reached else None for time, is_reached in _times(own.values(), clock)]
             for clock in CLOCKS
         },
         "auto_over": {clock: _over(own, arms.get("auto", {}), clock) for clock in CLOCKS},
-        "over_grpo": _over(arms.get("GRPO 16", {}), own, "cpu_seconds"),
+        "dear_over": _over(own, arms.get("auto at g = 1", {}), f"cost at {DEAR_PRICE:g}"),
     }
 
 
@@ -135,14 +152,41 @@ def _over(base: dict[int, Json], arm: dict[int, Json], clock: str) -> Json | Non
     seeds = [seed for seed in base if seed in arm]
     if base is arm or not seeds:
         return None
-    return {**speedup(_times(base, seeds, clock), _times(arm, seeds, clock), GROWTH), "num_seeds": len(seeds)}
+    return _speedup([base[seed] for seed in seeds], [arm[seed] for seed in seeds], clock)
 
 
-def _times(records: dict[int, Json], seeds: Sequence[int], clock: str) -> list[Time]:
-    """Each seed's value of a clock at the accuracy, or at its end."""
+def _speedup(base: Sequence[Json], arm: Sequence[Json], clock: str) -> Json:
+    return {**speedup(_times(base, clock), _times(arm, clock), GROWTH), "num_seeds": len(base)}
+
+
+def _ladders(arms: dict[str, dict[int, Json]]) -> list[list[Json]]:
+    """For each seed that all arms of the ladder have, their runs."""
+    own = [arms.get(name, {}) for name in LADDER]
+    return [[runs[seed] for runs in own] for seed in own[0] if all(seed in runs for runs in own)]
+
+
+def _gains(ladders: Sequence[Sequence[Json]]) -> dict[str, list[Json]]:
+    """Clock -> how many times sooner or cheaper each change of `GAINS` makes it; empty: no seed has all arms."""
+    arms = [*zip(*ladders, strict=True)]
+    pairs = [*pairwise(arms), (arms[0], arms[-1])] if arms else []
+    return {clock: [_speedup(*pair, clock) for pair in pairs] for clock in CLOCKS if pairs}
+
+
+def _rollouts_of_a_question(record: Json) -> float:
+    """Mean n of a run; every step of the recipe asks eight questions."""
+    return float(record["points"]["rollouts"][-1] / record["points"]["step"][-1] / 8)
+
+
+def _reached(record: Json) -> Json | None:
+    found: Json | None = record["reached"][f"{ACCURACY:g}"]
+    return found
+
+
+def _times(records: Iterable[Json], clock: str) -> list[Time]:
+    """Each run's value of a clock at the accuracy, or at its end."""
     found = []
-    for record in (records[seed] for seed in seeds):
-        reached = record["reached"][f"{ACCURACY:g}"]
+    for record in records:
+        reached = _reached(record)
         at = reached or {name: values[-1] for name, values in record["points"].items()}
         price = float(clock.removeprefix("cost at ")) if clock.startswith("cost") else None
         value = at[clock] if price is None else at["trained"] + price * at["tokens"]
@@ -151,33 +195,123 @@ def _times(records: dict[int, Json], seeds: Sequence[int], clock: str) -> list[T
 
 
 def tables(result: Json) -> str:
-    """How many times sooner and cheaper auto is than each arm by every clock, and what each step to it gains."""
-    return _shown(result, ("cpu_seconds", *CLOCKS[5:]))
+    """All of it, by CPU seconds and at every price."""
+    return "\n\n".join([_ratios(result, ("cpu_seconds", *CLOCKS[5:])), wanted(result), gains(result), dear(result)])
 
 
 def page(result: Json) -> str:
-    """As `tables`, by two clocks, and how many runs there are."""
-    made = (
-        f"95 % intervals over paired seeds, and their number; a dash: not measured. {result['num_runs']} of "
-        f"{result['num_wanted']} runs are made."
+    """How many times sooner and cheaper auto is than each arm, by two clocks, and how many runs there are."""
+    made, every = result["num_runs"], result["num_wanted"]
+    folder = files.path_of("worth", result["processor"]).with_suffix("").relative_to(files.ROOT)
+    rest = f"; `python -m benchmarks worth --out {folder}` makes the other {every - made}" if made < every else ""
+    note = (
+        "95 % intervals over paired seeds, and their number; a dash: not measured. "
+        f"{made} of {every} runs are made{rest}. The machine's load was {result['max_load']:.0f} at most."
     )
-    return f"{_shown(result, ('cpu_seconds', 'cost at 0.3'))}\n\n{made}"
+    return f"{_ratios(result, ('cpu_seconds', 'cost at 0.3'))}\n\n{note}"
 
 
-def _shown(result: Json, clocks: Sequence[str]) -> str:
-    arms, steps = [name for name in ARMS if name != "auto"], []
-    rows: dict[str, list[list[str]]] = {clock: [] for clock in clocks}
-    for regime in result["regimes"]:
-        found = regime["arms"]
-        title = f"{regime['start']}{', KL' if regime['kl'] else ''}{', 3 digits' if regime['digits'] == 3 else ''}"
-        for clock in clocks:
-            rows[clock].append([title, *(_text(found.get(arm, {}).get("auto_over", {}).get(clock)) for arm in arms)])
-        steps.append([title, *(_text(found.get(arm, {}).get("over_grpo")) for arm in STEPS)])
-    shown = [
-        f"{_NAMES.get(clock, clock)}: an arm's over auto's\n\n{table(['start', *arms], rows[clock])}"
+def _ratios(result: Json, clocks: Sequence[str]) -> str:
+    arms = [name for name in ARMS if name != "auto"]
+    return "\n\n".join(
+        f"{_name(clock)}: an arm's over those of `auto`\n\n"
+        + table(
+            ["start", *arms],
+            [[_title(each), *(_text(_over_of(each, arm, clock)) for arm in arms)] for each in result["regimes"]],
+        )
         for clock in clocks
+    )
+
+
+def wanted(result: Json) -> str:
+    """A line per start that says of each arm whether `auto` is as far ahead of it as was wanted, by CPU seconds."""
+    found = [(regime, _verdicts(regime)) for regime in result["regimes"]]
+    counts = {word: sum(len(of_start[word]) for _, of_start in found) for word in ("met", "missed", "open")}
+    every = len(REGIMES) * len(WANTED)
+    told = ", ".join(f"{number} are {word}" for word, number in counts.items())
+    rest = f"Of {every} comparisons {told}; {every - sum(counts.values())} are not measured."
+    return "\n".join([*(_judged(*each) for each in found), "", rest])
+
+
+def gains(result: Json) -> str:
+    """For two clocks a row per start, and one over all of them."""
+    together, left_out = result["gains"]["all"], result["gains"]["num_left_out"]
+    tables = []
+    for clock in ("cpu_seconds", "cost at 0.3"):
+        rows = [[_title(each), *map(_text, each["gains"][clock])] for each in result["regimes"] if each["gains"]]
+        rows += [["all together", *map(_text, together[clock])]] if together else []
+        tables.append(table([_name(clock), *GAINS], rows))
+    note = f"All together: without the {left_out} seeds on which one of the four arms did not get there."
+    return "\n\n".join([*tables, note])
+
+
+def dear(result: Json) -> str:
+    """At g = 1 each arm's cost over that of the `auto` that decides by it, and how many rollouts both ask."""
+    arms = [name for name in ARMS if name != "auto at g = 1"]
+    rows = [
+        [
+            _title(each),
+            *(f"{each['arms'][name]['num_rollouts']:g}" for name in ("auto at g = 1", "auto")),
+            *(_text(each["arms"].get(arm, {}).get("dear_over")) for arm in arms),
+        ]
+        for each in result["regimes"]
+        if "auto at g = 1" in each["arms"]
     ]
-    return "\n\n".join([*shown, f"CPU seconds: of GRPO 16 over those of\n\n{table(['start', *STEPS], steps)}"])
+    return table(["start", "its n", "n of `auto`", *arms], rows)
+
+
+def _verdicts(regime: Json) -> dict[str, list[str]]:
+    """Verdict -> the arms of which it is the one, with their ratios."""
+    found: dict[str, list[str]] = {word: [] for word in ("met", "missed", "open", "not measured")}
+    for arm, least in (WANTED | (WANTED_WHERE_RARE if regime["start"] == "0.9%" else {})).items():
+        over = _over_of(regime, arm, "cpu_seconds")
+        ratio = "" if over is None else f" ({over_text(over).split(' (')[0]} of {least:g}×)"
+        found[verdict(over, least)].append(f"{arm}{ratio}")
+    return found
+
+
+def _judged(regime: Json, found: Mapping[str, list[str]]) -> str:
+    told = "; ".join(f"{word}: {', '.join(arms)}" for word, arms in found.items() if arms)
+    seconds = regime["arms"].get("auto", {"to": {"cpu_seconds": []}})["to"]["cpu_seconds"]
+    failed = sum(each is None for each in seconds)
+    return f"- {_title(regime)}: {told}." + (f" `auto` failed in {failed} of {len(seconds)} runs." if failed else "")
+
+
+def verdict(over: Json | None, least: float) -> str:
+    """Whether a speed-up is as large as was wanted.
+
+    Returns:
+        "met": it is, and its interval is above 1, or above `least` where that is lower; "missed": the interval is below
+        `least`; "open": anything else; "not measured".
+
+    Example:
+        >>> verdict({"ratio": 1.3, "interval": {"low": 1.1, "high": 1.5}}, 1.25)
+        'met'
+        >>> verdict({"ratio": 1.3, "interval": {"low": 0.9, "high": 1.8}}, 1.25)
+        'open'
+        >>> verdict({"ratio": 0.7, "interval": {"low": 0.6, "high": 0.8}}, 0.95)
+        'missed'
+    """
+    if over is None:
+        return "not measured"
+    low, high = over["interval"]["low"], over["interval"]["high"]
+    if high is not None and high < least:
+        return "missed"
+    return "met" if (over["ratio"] or 0.0) >= least and low > min(1.0, least) else "open"
+
+
+def _over_of(regime: Json, arm: str, clock: str) -> Json | None:
+    found: Json | None = regime["arms"].get(arm, {}).get("auto_over", {}).get(clock)
+    return found
+
+
+def _title(regime: Json) -> str:
+    start = regime["start"].replace("%", " %")
+    return f"{start}{', KL' if regime['kl'] else ''}{', 3 digits' if regime['digits'] == 3 else ''}"
+
+
+def _name(clock: str) -> str:
+    return _NAMES.get(clock, clock)
 
 
 def _text(over: Json | None) -> str:

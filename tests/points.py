@@ -156,13 +156,14 @@ def _pairs(names: Sequence[str]) -> Iterator[tuple[tuple[int, str], tuple[int, s
 
 
 def of_recipes() -> dict[str, dict[str, Any]]:
-    """Recipe of a system that leaves `[steer]` alone -> what it says of the slots."""
+    """`auto` and every recipe of a system that leaves `[steer]` alone -> its slots; `auto` has its rule, too."""
     found = {}
-    for name in recipe_names():
-        if name.startswith("systems/") and (config := load_config(name)).steer == SteerConfig():
+    for name in ("auto", *(each for each in recipe_names() if each.startswith("systems/"))):
+        if (config := load_config(name)).steer == SteerConfig():
             options = {part: SMALL.get(part, table) for part, table in config.options.items()}
             loss = {"shape": list(config.loss.shape)}
             found[name] = {"budget": config.budget.model_dump(), "loss": loss, "options": options}
+    found["auto"] |= {"options": {"worth": SMALL["worth"]}, "more": ("select.rule=max_signal",)}
     return found
 
 
@@ -179,6 +180,7 @@ def _prepared(overrides: tuple[str, ...]) -> Prepared:
 
 def trainer_at(tree: Mapping[str, Any], *overrides: str) -> Trainer:
     """A trainer of such a run, in float64; what the points have in common is prepared once."""
+    overrides = (*tree.get("more", ()), *overrides)
     config, slots = config_of(tree, *overrides), slots_of(tree)
     parts = replace(_prepared(overrides), slots=slots, budget=Budget(slots))
     return Trainer(config, model=load_model(config.model).double(), parts=parts)

@@ -12,7 +12,20 @@ from benchmarks import files
 from benchmarks.when_pods_helps.cells import AUTO, MIXED, Cell, Log
 from benchmarks.when_pods_helps.grid import limits, tuning_runs
 from benchmarks.when_pods_helps.harness import TARGETS, first_at
-from benchmarks.worth import ARMS, MAIN, MAIN_SEEDS, REGIMES, cells, summarize, tables
+from benchmarks.worth import (
+    ARMS,
+    LADDER,
+    MAIN,
+    MAIN_SEEDS,
+    OTHER_SEEDS,
+    REGIMES,
+    cells,
+    dear,
+    page,
+    summarize,
+    tables,
+    wanted,
+)
 
 
 def cell(name: str, seed: int = 20, **changes: Any) -> Cell:
@@ -21,10 +34,15 @@ def cell(name: str, seed: int = 20, **changes: Any) -> Cell:
     return Cell(**{**values, **changes})
 
 
+def arm_of(found: Cell) -> tuple[int, int, tuple[str, ...]]:
+    return found.num_rollouts, found.num_kept, found.more
+
+
 def record(cpu_seconds: float, tokens: int, trained: int, *, is_reached: bool = True) -> dict[str, Any]:
     """A run of one step, after which nine of ten are right, or eight."""
     points: dict[str, list[Any]] = {
         "step": [0, 1],
+        "rollouts": [0, 128],
         "cpu_seconds": [0, cpu_seconds],
         "tokens": [0, tokens],
         "trained": [0, trained],
@@ -40,6 +58,8 @@ def test_every_arm_is_in_every_regime_and_the_main_ones_with_five_seeds() -> Non
     others = len(ARMS) - len(MAIN)
     assert len(found) == len(set(found)) == len(REGIMES) * (5 * len(MAIN) + 3 * others)
     assert {each.seed for each in found} == {*MAIN_SEEDS}
+    first = {each.seed for each in found[: len(REGIMES) * 6 * len(OTHER_SEEDS)]}
+    assert first == {*OTHER_SEEDS} and {ARMS[name] for name in LADDER} < {arm_of(each) for each in found[:6]}
     assert found[0] == replace(cell("PODS 64 → 16"), start="0.9%", kl=0.04)  # its seconds end the others
 
 
@@ -91,8 +111,66 @@ def test_ratios_and_costs_by_hand() -> None:
     assert grpo["auto_over"]["cpu_seconds"]["ratio"] == pytest.approx(2.0)
     assert grpo["auto_over"]["cost at 1"]["ratio"] == pytest.approx(400 / 150)
     assert grpo["auto_over"]["cost at 0.1"]["ratio"] == pytest.approx(220 / 60)
-    assert auto["auto_over"]["cpu_seconds"] is None and auto["over_grpo"]["num_seeds"] == 2
+    assert auto["auto_over"]["cpu_seconds"] is None and grpo["auto_over"]["step"]["num_seeds"] == 2
     assert auto["to"]["cpu_seconds"] == [2.0, 4.0] and small["to"]["tokens"] == [None]
     assert small["auto_over"]["cpu_seconds"]["bound"] == "≥"
     shown = tables(result)
     assert "2.00×" in shown and "≥ 3.00×" in shown and "2.67×" in shown
+
+
+def ladder(start: str, seed: int, *cpu_seconds: float, **changes: Any) -> dict[Cell, dict[str, Any]]:
+    """Runs of the arms from GRPO 16 to `auto`; 100 tokens are generated per CPU second, and as many trained."""
+    amounts = [(seconds, int(100 * seconds)) for seconds in cpu_seconds]
+    return {
+        cell(name, seed, start=start): record(seconds, tokens, tokens, **changes)
+        for name, (seconds, tokens) in zip(LADDER, amounts, strict=True)
+    }
+
+
+def test_what_each_change_gains_by_hand_and_over_all_starts_together() -> None:
+    """8, 4, 2 and 1 s: each change is twice as fast; together with 8, 8, 8 and 1 s: √(2 · 1) twice, and √(2 · 8)."""
+    found = summarize(
+        {
+            **ladder("4%", 20, 8.0, 4.0, 2.0, 1.0),
+            **ladder("18%", 20, 8.0, 8.0, 8.0, 1.0),
+            **ladder("18%", 21, 8.0, 8.0, 8.0, 8.0, is_reached=False),
+            cell("GRPO 16", 22, start="18%"): record(1.0, 1, 1),  # the others have no such seed
+        }
+    )
+    easy = next(regime for regime in found["regimes"] if regime["start"] == "4%")
+    assert [each["ratio"] for each in easy["gains"]["cpu_seconds"]] == pytest.approx([2, 2, 2, 8])
+    assert [each["ratio"] for each in easy["gains"]["cost at 1"]] == pytest.approx([2, 2, 2, 8])
+    together = found["gains"]["all"]["cpu_seconds"]
+    assert [each["ratio"] for each in together] == pytest.approx([2**0.5, 2**0.5, 4, 8])
+    assert found["gains"]["num_left_out"] == 1 and together[0]["num_seeds"] == 2
+    assert easy["arms"]["auto"]["num_rollouts"] == 16.0  # 128 rollouts of eight questions
+
+
+def test_the_page_says_what_is_met_and_missed_and_which_command_makes_the_rest() -> None:
+    runs = {
+        seed: {"GRPO 16": 3.0, "PODS 64 → 16": 1.1, "GRPO 8": 0.5, "auto": 1.0, "auto at g = 1": 2.0}
+        for seed in (20, 21)
+    }
+    made = {cell(name, seed): record(t, 100, 50) for seed, own in runs.items() for name, t in own.items()}
+    result = json.loads(json.dumps({**summarize(made), "num_wanted": len(cells()), "processor": "AMD Zen 4"}))
+    shown = page(result)
+    assert (
+        "10 of 456 runs are made; `python -m benchmarks worth --out benchmarks/results/amd-zen-4/worth` makes" in shown
+    )
+    assert "makes the other 446" in shown
+    line, _, last = wanted(result).splitlines()
+    assert last == "Of 72 comparisons 1 are met, 1 are missed, 1 are open; 69 are not measured."
+    assert line.startswith("- 4 %: ")
+    assert "met: GRPO 16 (3.00× of 1.25×)" in line and "missed: GRPO 8 (0.50× of 0.95×)" in line
+    assert "open: PODS 64 → 16 (1.10× of 1.25×)" in line and "not measured: GRPO-GA 64" in line and "failed" not in line
+    row = dear(result).splitlines()[-1]
+    assert row.startswith("| 4 % | 16 | 16 |") and row.count("1.00×") == 4  # of four arms that cost as much
+
+
+def test_a_run_of_auto_that_fails_is_told_and_meets_nothing() -> None:
+    made = {cell("GRPO 16"): record(30.0, 1, 1), cell("auto"): record(1.0, 1, 1, is_reached=False)}
+    result = summarize({replace(each, start="0.9%"): own for each, own in made.items()})
+    line = wanted(json.loads(json.dumps(result))).splitlines()[0]
+    assert line.startswith("- 0.9 %: open: GRPO 16 (≤ 30.00× of 1.5×)")
+    assert line.endswith("`auto` failed in 1 of 1 runs.")
+    assert "makes the other" not in page({**result, "num_wanted": 2, "processor": "AMD Zen 4"})

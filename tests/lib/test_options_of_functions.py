@@ -49,7 +49,7 @@ def test_what_is_given_comes_back_in_the_parameter_s_type_and_nothing_else() -> 
         ({"depth": 2.5}, r"select\.options\.depth = 2\.5.*integer"),
         ({"order": "wide"}, r"select\.options\.order = 'wide'.*'long' or 'short'"),
         ({"weights": [1, "x"]}, r"select\.options\.weights = .*\[1\].*number"),
-        ({"share": 0}, r"select\.options\.share = 0.*greater than 0"),
+        ({"share": 0}, r"select\.options\.share = 0.*wanted more than 0"),
         ({"below": {1, 2}}, r"select\.options\.below = \{1, 2\}"),
     ],
 )

@@ -12,13 +12,14 @@ from points import (
     covering,
     digest_of,
     facts,
+    of_recipes,
     trainer_at,
 )
 
 
 def with_every_part() -> dict[str, dict[str, Any]]:
-    """Few points of the covering set that hold all parts."""
-    found, missing = dict[str, dict[str, Any]](), set(_parts(covering()))
+    """Few points of the covering set that hold all parts, and `auto`, whose rule is its own."""
+    found, missing = {"auto": of_recipes()["auto"]}, set(_parts(covering()))
     while missing:
         best = max(covering(), key=lambda point: len(missing & set(_parts([point]))))
         found[str(best)] = best.tree

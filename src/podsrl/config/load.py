@@ -20,6 +20,7 @@ from podsrl.config.files import Tree, merge, read_tree
 from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names, nearest_other_name
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
+from podsrl.lib.options import words_of
 from podsrl.lib.user_function import given_name
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -203,19 +204,6 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
     return lines
 
 
-_WANTED = {
-    "tuple_type": "wanted a list, in square brackets",
-    "dict_type": "wanted a table of names and values, such as '{{\"{name}\" = 1.0}}'",
-    "model_type": "wanted a section: set one of its keys, as --section.key=value",
-    "greater_than_equal": "wanted at least {ge}",
-    "greater_than": "wanted more than {gt}",
-    "less_than_equal": "wanted at most {le}",
-    "less_than": "wanted less than {lt}",
-    "finite_number": "wanted a finite number",
-}
-"""Kind of problem -> message, instead of pydantic's words for programmers; the bound, or the given name, in braces."""
-
-
 def _other_kind(model: type[BaseModel], tree: Mapping[str, Any]) -> str | None:
     """If the tree is another kind of config, one sentence that says so, instead of one problem per key."""
     if model is not CompareConfig and "arms" in tree:
@@ -233,11 +221,7 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
         return unknown_key(model, _whole_key(location, problem["input"]))
     if problem["type"] == "missing" and isinstance(problem["input"], Mapping):  # the rest of its section
         return f"{key} has to be set"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if wanted := _WANTED.get(problem["type"]):
-        given = problem["input"]
-        name = given if isinstance(given, str) and 0 < len(given) <= 60 and given.isprintable() else "name"
-        message = wanted.format(name=name, **problem.get("ctx", {}))
+    message = words_of(problem)
     named = [cure for cure in all_keys(model) if cure.endswith(f".{key}")] if problem["type"] == "model_type" else []
     hint = f". Did you mean {named[0]!r}?" if named else ""
     if problem["type"] == "value_error" and key not in all_keys(model):  # of a section: it names its keys itself

@@ -18,6 +18,18 @@ from pydantic.errors import PydanticUserError
 
 from podsrl.errors import UsageError, nearest, short
 
+_WANTED = {
+    "tuple_type": "wanted a list, in square brackets",
+    "dict_type": "wanted a table of names and values, such as '{{\"{name}\" = 1.0}}'",
+    "model_type": "wanted a section: set one of its keys, as --section.key=value",
+    "greater_than_equal": "wanted at least {ge}",
+    "greater_than": "wanted more than {gt}",
+    "less_than_equal": "wanted at most {le}",
+    "less_than": "wanted less than {lt}",
+    "finite_number": "wanted a finite number",
+    "too_short": "wanted a list of at least {min_length}",
+}
+"""Kind of problem -> message, instead of pydantic's words for programmers; the bound, or the given name, in braces."""
 _BY_KEYWORD = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -98,7 +110,21 @@ def _checked(parameter: Parameter, value: Any, where: str) -> Any:
     except ValidationError as error:
         problem = error.errors()[0]
         place = "".join(f"[{part!r}]" for part in problem["loc"] if part not in ("int", "float"))  # members of a union
-        raise UsageError(f"{where}: {f'at {place}: ' if place else ''}{problem['msg']}") from None
+        raise UsageError(f"{where}: {f'at {place}: ' if place else ''}{words_of(problem)}") from None
+
+
+def words_of(problem: Any) -> str:
+    """What pydantic found wrong with a value, in the words of our own errors.
+
+    Example:
+        >>> words_of({"type": "greater_than", "msg": "Input should be greater than 0", "input": -1, "ctx": {"gt": 0}})
+        'wanted more than 0'
+    """
+    if not (wanted := _WANTED.get(problem["type"])):
+        return str(problem["msg"]).removeprefix("Value error, ")
+    given = problem["input"]
+    name = given if isinstance(given, str) and 0 < len(given) <= 60 and given.isprintable() else "name"
+    return wanted.format(name=name, **problem.get("ctx", {}))
 
 
 def _adapter(parameter: Parameter) -> TypeAdapter[Any] | None:

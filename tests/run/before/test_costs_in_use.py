@@ -117,9 +117,9 @@ def test_a_part_of_the_costs_alone_is_refused() -> None:
     [
         ("select.num_kept=1", r"select\.num_kept"),
         ("rollouts.num_rollouts=1", r"rollouts\.num_rollouts = 1: wanted at least 2"),
-        ("options.worth.sizes=[1, 8]", r"options\.worth\.sizes"),
-        ("options.worth.sizes=[]", r"options\.worth\.sizes"),
-        ("select.options.overhead=0", r"select\.options\.overhead"),
+        ("options.worth.sizes=[1, 8]", r"options\.worth\.sizes = \[1, 8\]: at \[0\]: wanted at least 2"),
+        ("options.worth.sizes=[]", r"options\.worth\.sizes = \[\]: wanted a list of at least 1"),
+        ("select.options.overhead=0", r"select\.options\.overhead = 0: wanted more than 0"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused_before_a_model_loads(override: str, message: str, tmp_path: Path) -> None:
