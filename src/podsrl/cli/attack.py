@@ -128,7 +128,7 @@ def _table(attack: RewardAttack, families: Sequence[FamilyCount]) -> Table:
     honest = attack.honest
     title = f"{attack.name}: looks at {'the answer' if attack.nature == 'correctness' else 'the form only'}"
     if honest is not None:
-        title += f"; honest and right {honest.right:.3g}, honest and wrong {honest.wrong:.3g} ({honest.form})"
+        title += f"; honest and correct {honest.right:.3g}, honest and wrong {honest.wrong:.3g} ({honest.form})"
     table = Table("family", "knows the answer", *NUMBERS, title=title, title_justify="left")
     for column in table.columns[2:]:
         column.justify = "right"
