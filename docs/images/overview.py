@@ -28,7 +28,9 @@ def main() -> None:
         rewards = [float(i in right) for i in range(NUM_ROLLOUTS)]
         kept = max_variance(torch.tensor(rewards), NUM_KEPT).tolist()
         _draw_row(panel, -row, question, rewards, kept)
-    panel.text(7.5, 1.0, f"generate n = {NUM_ROLLOUTS} rollouts\nper question, score each", TEXT, ha="center", va="center")
+    panel.text(
+        7.5, 1.0, f"generate n = {NUM_ROLLOUTS} rollouts\nper question, score each", TEXT, ha="center", va="center"
+    )
     panel.text(20.6, 1.0, f"keep the m = {NUM_KEPT} whose\nrewards vary most", TEXT, ha="center", va="center")
     panel.annotate("", (20.6, -3.1), (20.6, -2.35), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.5})
     panel.text(20.6, -3.35, "update the policy", TEXT, ha="center", va="center", fontweight="bold")

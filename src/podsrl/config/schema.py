@@ -228,8 +228,8 @@ class SteerConfig(Section):
 
     close: Annotated[str, Names("podsrl.control:CLOSES")] = "never"
     """When a group has enough rollouts, so that its others are ended or never begun: "never", "certain" (no other
-    rollout can change what is kept: the same updates for fewer tokens), "until_mixed" (it has correct and wrong answers;
-    biased), or "module:function". Options of a part stand in `[options.NAME]`; see docs/selection.md."""
+    rollout can change what is kept: the same updates for fewer tokens), "until_mixed" (it has correct and wrong
+    answers; biased), or "module:function". Options of a part stand in `[options.NAME]`; see docs/selection.md."""
     first: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
     """No group is closed with fewer rollouts. What learns how hard a question is sees these alone."""
     prune: Annotated[str, Names("podsrl.control:PRUNES")] = "never"
