@@ -105,7 +105,8 @@ def _update(shown: Result) -> str:
 
 def _ends(result: Result) -> str:
     n, m = len(result["rare"]["texts"]), len(result["rare"]["kept"])
-    return f"Full dots are kept, {m} of {n}; a random choice of {m} contains the odd one out with a probability of {percent(m / n)}."
+    odds = f"a random choice of {m} contains the odd one out with a probability of {percent(m / n)}"
+    return f"Full dots are kept, {m} of {n}; {odds}."
 
 
 def _costs(demo: Result) -> str:

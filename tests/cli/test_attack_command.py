@@ -81,7 +81,8 @@ def test_all_shows_the_families_that_hold_too(pods: Pods) -> None:
 def test_a_reward_that_pays_nothing_honest_ends_with_1_and_says_so(pods: Pods) -> None:
     code, printed, _ = pods("check-reward", "--attack", "--reward", "command_rewards:never", "--num-questions", "1")
     assert code == 1
-    assert "rewards no honest answer to 1 of 1 questions" in printed and "nothing can be said" in printed.splitlines()[0]
+    assert "nothing can be said" in printed.splitlines()[0]
+    assert "rewards no honest answer to 1 of 1 questions" in printed
 
 
 def test_questions_come_from_a_file_a_config_or_a_task_set(pods: Pods, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_live_page_loads_itself_again_unless_a_group_is_read(browser: Browser,
     browser.open(out.as_uri())
     browser.wait_for(f"document.documentElement?.scrollWidth <= {PHONE}")  # none where the page is just being loaded
     # Open for several looks at one page: no loading that began before is left.
-    opened = 'group => group && (group.open = true) && (window.looks = (window.looks ?? 0) + 1) > 5'
+    opened = "group => group && (group.open = true) && (window.looks = (window.looks ?? 0) + 1) > 5"
     browser.wait_for(f'({opened})(document.querySelector("details.group"))')
     with (run / "groups.jsonl").open("a") as log:
         log.write(json.dumps(group_line(77)) + "\n")
