@@ -82,6 +82,8 @@ def test_the_metadata_name_what_an_index_asks_for(metadata: Message) -> None:
 def test_who_cites_the_library_cites_the_version_that_is_installed(metadata: Message) -> None:
     cited = dict(re.findall(r"(?m)^(version|license): (.*)$", (ROOT / "CITATION.cff").read_text()))
     assert cited == {"version": metadata["Version"], "license": metadata["License-Expression"]}
+    said = f"Version {cited['version']} · Linux · Python {metadata['Requires-Python'].removeprefix('>=')} or newer · "
+    assert said + cited["license"].replace("-", " ") in (ROOT / "README.md").read_text().splitlines()[2]
 
 
 def test_twine_finds_nothing_to_say(archives: Path) -> None:

@@ -29,7 +29,7 @@ def test_records_are_one_short_line_whatever_their_size() -> None:
     long = made.rollout(0.5, 5000, text="x" * 5000)
     assert repr(long.completion) == "Completion('q', index 0, 5000 tokens, stop)"
     assert repr(long) == f"Rollout(reward 0.5, wrong, '{'x' * 29}…{'x' * 28}')"
-    assert repr(GROUP) == "Group('s1/0/7+5', 3 rollouts, 1 right)"
+    assert repr(GROUP) == "Group('s1/0/7+5', 3 rollouts, 1 correct)"
     assert repr(CHOSEN) == "Selection('s1/0/7+5', 2 of 3 kept)"
     sample = Sample(group_id="g", prompt_ids=(1,) * 900, completion=long.completion, advantage=-0.5)
     assert repr(sample) == f"Sample('g', advantage -0.5, {long.completion})"
@@ -42,11 +42,11 @@ def test_records_are_one_short_line_whatever_their_size() -> None:
 
 def test_a_group_is_a_table_of_rewards_and_texts() -> None:
     table = GROUP._repr_html_()
-    assert "7 &lt; 5? → &lt;b&gt;: 3 rollouts, 1 right" in table
+    assert "7 &lt; 5? → &lt;b&gt;: 3 rollouts, 1 correct" in table
     assert cells(table) == [
         ["reward", "text"],
         ["reward 0, wrong", "No."],
-        ["reward 1, right", "&lt;i&gt;Yes&lt;/i&gt;"],
+        ["reward 1, correct", "&lt;i&gt;Yes&lt;/i&gt;"],
         ["it raised", "?"],
     ]
 

@@ -159,7 +159,7 @@ def limits(found: Json) -> Figure:
             axes.plot([over["interval"][end] for end in ("low", "high")], [y, y], color=color, linewidth=2)
             axes.plot(over["ratio"], y, color=color, marker="o", markersize=6)
     _times_axis(axes, [0.25, 0.5, 1, 2], "PODS later ←", "→ PODS sooner")
-    theme.style(axes, "", x_label="times as soon at 90 % correct as GRPO 16 → 16")
+    theme.style(axes, "", x_label="how many times sooner than GRPO 16 → 16")
     axes.set_yticks([-place for place in range(len(starts))], [start.replace("%", " %") for start in starts])
     axes.set_ylabel("correct at the start", fontsize=9, color=theme.MUTED)
     theme.write_key(axes, colors, 2)

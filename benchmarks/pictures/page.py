@@ -105,7 +105,8 @@ def _update(shown: Result) -> str:
 
 def _ends(result: Result) -> str:
     n, m = len(result["rare"]["texts"]), len(result["rare"]["kept"])
-    return f"Full dots are kept, {m} of {n}; {m} drawn at random would hold the lone one in {percent(m / n)} of cases."
+    odds = f"a random choice of {m} contains the odd one out with a probability of {percent(m / n)}"
+    return f"Full dots are kept, {m} of {n}; {odds}."
 
 
 def _costs(demo: Result) -> str:
@@ -120,7 +121,7 @@ def _costs(demo: Result) -> str:
 def _limits(found: Result) -> str:
     rare = over_text(draw.speedup(found, "0.9%", 0.04))
     return (
-        "How many times sooner 90 % are correct with PODS 64 → 16 than with GRPO 16 → 16, by CPU seconds, with 95 % "
+        "How many times sooner PODS 64 → 16 answers 90 % correctly than GRPO 16 → 16, in CPU seconds, with 95 % "
         f"intervals. From 0.9 % correct, with a KL penalty: {rare}."
     )
 

@@ -213,7 +213,7 @@ class Rollout:
         """Its reward, and whether it is right, in words."""
         if not self.is_valid:
             return self.invalid_reason or "pruned"
-        return f"reward {self.reward:g}, {'right' if self.is_correct else 'wrong'}"
+        return f"reward {self.reward:g}, {'correct' if self.is_correct else 'wrong'}"
 
     @property
     def is_pruned(self) -> bool:
@@ -262,7 +262,7 @@ class Group:
 
     @property
     def _count(self) -> str:
-        return f"{len(self.rollouts)} rollouts, {sum(rollout.is_correct for rollout in self.rollouts)} right"
+        return f"{len(self.rollouts)} rollouts, {sum(rollout.is_correct for rollout in self.rollouts)} correct"
 
     def with_more(self, rollouts: Sequence[Rollout]) -> Group:
         """The group with the rollouts of a further round, in the order of their indices."""

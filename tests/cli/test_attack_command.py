@@ -36,7 +36,7 @@ def test_hacks_that_pay_are_printed_kept_and_judged_again(pods: Pods, tmp_path: 
     hacks = read_completions(tmp_path / "hacks.jsonl")
     assert len(hacks) > 100 and {one.label for one in hacks} == {False}
     first, *lines = printed.splitlines()
-    assert f"{len(hacks)} pay in 'command_rewards:contains'" in first.replace(",", "")
+    assert f"'command_rewards:contains' rewards {len(hacks)} of" in first.replace(",", "")
     rows = [line.split("│") for line in lines if line.startswith("│")]
     assert rows and all(row[4].strip() != "·" or row[5].strip() != "·" for row in rows)
     assert sum(line.startswith("pays: ") for line in lines) == 3
@@ -58,7 +58,7 @@ def test_a_strict_reward_holds_and_ends_with_0(pods: Pods) -> None:
     assert found["honest"] == {"form": "tags", "right": 1.0, "wrong": 0.0}
     names = {"family", "why", "knows_answer", "num_tried", "num_paid", "num_escaped", "num_without"}
     assert all(family.keys() == names for family in found["families"])
-    assert "'command_rewards:strict' held against" in said
+    assert "'command_rewards:strict' rewarded none of" in said
 
 
 def test_all_shows_the_families_that_hold_too(pods: Pods) -> None:
@@ -73,7 +73,7 @@ def test_all_shows_the_families_that_hold_too(pods: Pods) -> None:
         "1",
     )
     code, printed, _ = pods(*attack)
-    assert code == 0 and "│" not in printed and printed.startswith("'command_rewards:strict' held against")
+    assert code == 0 and "│" not in printed and printed.startswith("'command_rewards:strict' rewarded none of")
     code, printed, _ = pods(*attack, "--all")
     assert code == 0 and len([line for line in printed.splitlines() if line.startswith("│")]) > 20
 
@@ -81,7 +81,8 @@ def test_all_shows_the_families_that_hold_too(pods: Pods) -> None:
 def test_a_reward_that_pays_nothing_honest_ends_with_1_and_says_so(pods: Pods) -> None:
     code, printed, _ = pods("check-reward", "--attack", "--reward", "command_rewards:never", "--num-questions", "1")
     assert code == 1
-    assert "pays no honest answer to 1 of 1 questions" in printed and "nothing can be said" in printed.splitlines()[0]
+    assert "nothing can be said" in printed.splitlines()[0]
+    assert "rewards no honest answer to 1 of 1 questions" in printed
 
 
 def test_questions_come_from_a_file_a_config_or_a_task_set(pods: Pods, tmp_path: Path) -> None:

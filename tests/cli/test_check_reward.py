@@ -105,7 +105,7 @@ def test_the_table_names_every_reward_and_shows_where_labels_differ(pods: Run) -
         "would not fail" in first
         and "'math_correct' agrees with 75.0% of 4 labels (precision 100.0%, recall 66.7%)" in first
     )
-    assert "rows.jsonl:4: label right, reward 0" in printed and "ends 'one half'" in printed
+    assert "rows.jsonl:4: label correct, reward 0" in printed and "ends 'one half'" in printed
 
 
 def test_the_short_table_has_what_is_wrong_and_a_failing_run_is_said_first(pods: Run) -> None:

@@ -9,11 +9,14 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.core import TyperGroup
 
 from loops import each
 from podsrl.cli.flags import join_flags
+from podsrl.cli.main import app
 from podsrl.config.load import apply_overrides
 from podsrl.config.options import SCHEMAS
 from podsrl.config.schema import CompareConfig, RunConfig
@@ -150,6 +153,21 @@ def test_every_order_gives_the_same_config(pods: Pods) -> None:
 def test_out_has_a_short_form(command: str, pods: Pods) -> None:
     code, printed, _ = pods(command, "--help")
     assert code == 0 and "-o" in printed.split()
+
+
+def test_help_fits_eighty_columns_with_an_example_before_the_options(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    whole = typer.main.get_command(app)
+    assert isinstance(whole, TyperGroup)
+    for command in ("", *whole.commands):
+        code, printed, _ = pods(*command.split(), "--help")
+        lines = [line.rstrip("│ ") for line in printed.splitlines()]
+        assert code == 0 and max(map(len, printed.splitlines())) <= 80, command
+        assert not [line for line in lines if line.endswith("…")], command  # what is cut to fit its column
+        example = next(place for place, line in enumerate(lines) if line.startswith(f"   pods {command}"))
+        assert lines.index(" Examples") < example < next(i for i, line in enumerate(lines) if "─ Options ─" in line)
 
 
 def test_the_version_is_said(pods: Pods) -> None:

@@ -100,7 +100,7 @@ def test_one_question_is_shown_with_its_answer_at_the_first_evaluation_and_at_th
     ]
     steps = [evaluation(step, 0.5) | example for step, example in zip((0, 5, 10), examples, strict=True)]
     said = warnings_of(steps, monkeypatch, "stop.steps=10", "stop.seconds=0")
-    assert [line for line in said if "→" in line] == ["    '1 + 1 =' → '4', wrong", "    '1 + 1 =' → '2', right"]
+    assert [line for line in said if "→" in line] == ["    '1 + 1 =' → '4', wrong", "    '1 + 1 =' → '2', correct"]
 
 
 class Screen(io.StringIO):

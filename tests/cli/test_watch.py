@@ -108,7 +108,7 @@ def test_the_picture_says_how_far_how_fast_what_was_kept_and_why(tmp_path: Path)
     ):
         assert part in text
     for part in (
-        "2 of 4 kept by max_variance, 1 right",
+        "2 of 4 kept by max_variance, 1 correct",
         "dropped, not selected",
         "no warning",
         "step 20, 1+1=",

@@ -236,7 +236,7 @@ def test_plain_prompts_of_a_tokenizer_with_a_chat_template_are_reported(folder: 
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("def f(task, text): return 1 / 0", "fail on a right answer and on a wrong one"),
+        ("def f(task, text): return 1 / 0", "fail on a correct answer and on a wrong one"),
         ("def f(task, text): return 1.0 / len(text)", ""),
     ],
 )
@@ -244,7 +244,7 @@ def test_rewards_that_fail_on_everything_are_worth_a_word(folder: Path, function
     (folder / "failing_rewards.py").write_text(function + "\n")
     flags = ["--task.rewards={'failing_rewards:f' = 1.0}", "--task.correct=failing_rewards:f"]
     found = check_inputs(load_config("mine.toml", flags))
-    assert any("fail on a right answer" in warning for warning in found.warnings) == bool(said)
+    assert any("fail on a correct answer" in warning for warning in found.warnings) == bool(said)
 
 
 def test_slow_rewards_and_repeated_questions_are_worth_a_word(folder: Path) -> None:

@@ -39,9 +39,9 @@ def test_each_question_is_shown_with_its_completions_right_or_wrong(tmp_path: Pa
     html = page(tmp_path, [*rows, one(7, 0, False, finish_reason="length", invalid_reason="it raised")])
     text = plain(html)
     assert html.count('<details class="group"') == 4 and html.count('data-signal="yes"') == 2
-    assert "1 of 4 right" in text and "4 of 4 right" in text and "0 of 1 right" in text
+    assert "1 of 4 correct" in text and "4 of 4 correct" in text and "0 of 1 correct" in text
     assert all(f"text {q} {s}" in text for q in range(3) for s in range(4))
-    assert "50.0 % right, of 12 that are known" in text and "it raised" in text and "cut" in text
+    assert "50.0 % correct, of 12 that are known" in text and "it raised" in text and "cut" in text
     assert "4 questions, 13 completions" in text
 
 

@@ -73,7 +73,7 @@ def test_a_check_alarms_above_its_limit_only(run: Run) -> None:
 @pytest.mark.parametrize(
     ("accuracy", "counts", "is_alarm", "advice"),
     [
-        (0.99, {}, False, "99% of the answers are right"),
+        (0.99, {}, False, "99% of the answers are correct"),
         (0.0, {}, True, "all answers are wrong"),
         (0.0, {"rollouts/truncated": 8}, True, "max_new_tokens"),
         (0.0, {"rollouts/invalid": 8}, True, "all rewards are invalid"),

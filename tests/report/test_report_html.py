@@ -136,7 +136,7 @@ def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at
     assert "commit 0123456789" in words
     assert "What is 6 times 7?" in words and "line-118" not in words
     assert (
-        "before step 1 after step 2 6 · 7? 42 wrong said at 0 ✓ right said at 2" in words and "said at 1" not in words
+        "before step 1 after step 2 6 · 7? 42 wrong said at 0 ✓ correct said at 2" in words and "said at 1" not in words
     )
 
 

@@ -74,7 +74,7 @@ def test_the_reason_is_named_with_its_cure_and_an_answer() -> None:
 
 def test_a_solved_task_is_no_warning() -> None:
     for line in (said_of(RIGHT), said_of(cut(RIGHT)), said_of(left_out=(RIGHT,))):
-        assert "warning" not in line and "all answers are right" in line and "num_rollouts" not in line
+        assert "warning" not in line and "all answers are correct" in line and "num_rollouts" not in line
 
 
 def test_it_is_said_once_and_again_at_the_end() -> None:

@@ -85,19 +85,19 @@ def closing_sentence(attack: RewardAttack, out: Path | None) -> str:
     if not attack.num_tried:
         cause = f": {attack.unjudged_reason}" if attack.unjudged_reason else ""
         return (
-            f"'{attack.name}' pays no honest answer in any of the forms that were tried{cause}; nothing can be said "
-            "about hacks: give it a FILE with a completion that it pays (label true), whose form is then tried too"
+            f"'{attack.name}' rewards no honest answer in any of the forms that were tried{cause}; nothing can be said "
+            "about hacks: give a FILE with a completion that it rewards (label true), whose form is then tried too"
         )
     tried = f"{attack.num_tried:,} hacks on {attack.num_questions - attack.num_unjudged} questions"
     if not attack.is_open:
-        return f"'{attack.name}' held against {tried}: no text was paid that should not be, and none made it fail"
+        return f"'{attack.name}' rewarded none of {tried}, and failed on none"
     keep = "" if out else "; --out hacks.jsonl keeps them as completions labelled wrong"
-    doing = [f"{len(attack.paid):,} pay"] if attack.paid else []
-    doing += [f"{len(attack.escaped):,} make it fail"] if attack.escaped else []
-    cures = ["refuse what pays"] if attack.paid else []
+    doing = [f"rewards {len(attack.paid):,}"] if attack.paid else []
+    doing += [f"fails on {len(attack.escaped):,}"] if attack.escaped else []
+    cures = ["let it refuse them"] if attack.paid else []
     cures += ["return 0 where it fails now"] if attack.escaped else []
     return (
-        f"of {tried}, {' and '.join(doing)} in '{attack.name}', and a policy finds such texts: "
+        f"'{attack.name}' {' and '.join(doing)} of {tried}, and training finds such texts: "
         f"{', '.join(cures)}, and attack again{keep}"
     )
 
@@ -111,7 +111,7 @@ def _print(result: AttackResult, is_all: bool) -> None:
         if attack.num_unjudged:
             cause = f"; first: {attack.unjudged_reason}" if attack.unjudged_reason else ""
             count = f"{attack.num_unjudged} of {attack.num_questions} questions"
-            say(f"'{attack.name}' pays no honest answer to {count}{cause}")
+            say(f"'{attack.name}' rewards no honest answer to {count}{cause}")
     for line in (*_examples("pays", decisive.paid, is_all), *_examples("escapes", decisive.escaped, is_all)):
         say(line)
     if decisive.slow:
@@ -128,7 +128,7 @@ def _table(attack: RewardAttack, families: Sequence[FamilyCount]) -> Table:
     honest = attack.honest
     title = f"{attack.name}: looks at {'the answer' if attack.nature == 'correctness' else 'the form only'}"
     if honest is not None:
-        title += f"; honest and right {honest.right:.3g}, honest and wrong {honest.wrong:.3g} ({honest.form})"
+        title += f"; honest and correct {honest.right:.3g}, honest and wrong {honest.wrong:.3g} ({honest.form})"
     table = Table("family", "knows the answer", *NUMBERS, title=title, title_justify="left")
     for column in table.columns[2:]:
         column.justify = "right"

@@ -28,8 +28,8 @@ NumWorkers = Annotated[
 Timeout = Annotated[
     float | None,
     typer.Option(
-        help="Seconds that a reward of the row form may take for one completion; default: the config's, or 10. For one "
-        "call of TRL's form they are the config's task.batch_timeout_seconds, or 300."
+        help="Seconds that a reward of the row form may take for one completion; default: the config's, or 10. A "
+        "reward in TRL's form has the config's limit per call, or 300."
     ),
 ]
 
@@ -177,7 +177,7 @@ def _print(checks: list[RewardCheck], is_all: bool) -> None:
         for warning in check.warnings:
             say(f"warning: {warning}", errors)
         for one in check.agreement.disagreements if check.agreement else ():
-            label, value = ("right" if one.label else "wrong"), ("invalid" if one.value is None else f"{one.value:g}")
+            label, value = ("correct" if one.label else "wrong"), ("invalid" if one.value is None else f"{one.value:g}")
             line = f"  {one.where}: label {label}, reward {value}, answer {one.answer!r}, ends {one.completion_end!r}"
             say(line)
     if not is_all:

@@ -69,7 +69,7 @@ def demo(
 
 def compare(
     context: typer.Context,
-    config: Annotated[str, typer.Argument(help="TOML file with a CompareConfig, or a recipe's name.")],
+    config: Annotated[str, typer.Argument(help="TOML file of arms, as above, or a recipe's name.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Output folder. If it already holds this comparison, the comparison resumes."),

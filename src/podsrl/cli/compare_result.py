@@ -11,9 +11,9 @@ from rich.text import Text
 from podsrl.cli.console import counted
 
 QUESTION = """Is your task like this demo's? PODS beats training on all rollouts. Over generating few it can gain where
-  1. right answers are rare, so that a few rollouts of a question seldom hold one, and
-  2. updates are dear compared with generating: here a KL penalty sends every trained rollout through the model.
-Where right answers are frequent, generate fewer: plain GRPO is as quick. `pods plan CONFIG` measures your model and
+  1. correct answers are rare, so that a few rollouts of a question seldom hold one, and
+  2. updates are expensive compared with generating: a KL penalty, as here, makes each trained rollout cost more.
+Where correct answers are frequent, generate fewer: plain GRPO is as fast. `pods plan CONFIG` measures your model and
 task and suggests n and m; docs/when-pods-helps.md maps where PODS helps and where it does not."""
 Json = dict[str, Any]
 

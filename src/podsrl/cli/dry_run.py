@@ -157,7 +157,7 @@ def input_lines(inputs: Inputs) -> list[str]:
         lines.append(f"prompts  {kind}; the longest has {prompts.longest:,} tokens; {dropped:,} left out as too long")
         lines.append(f"first    {cut(prompts.first)!r} ({prompts.first_tokens:,} tokens)")
     if inputs.rewards is not None:
-        lines.append(f"rewards  {_text(inputs.rewards)}; {inputs.correct!r} says what is right")
+        lines.append(f"rewards  {_text(inputs.rewards)}; {inputs.correct!r} says what is correct")
     lines += [f"trial    {_trial_text(trial)}" for trial in inputs.trials]
     if inputs.tokenizer is not None:
         lines.append(f"tokens   {inputs.tokenizer}")
@@ -171,9 +171,9 @@ def input_lines(inputs: Inputs) -> list[str]:
 def _trial_text(trial: Trial) -> str:
     if trial.invalid_reason is not None:
         return f"{cut(trial.text)!r}: invalid, {trial.invalid_reason}"
-    right = "right" if trial.is_correct else "not right"
+    verdict = "correct" if trial.is_correct else "not correct"
     parts = ", ".join(f"{name} {_text(value)}" for name, value in trial.parts.items())
-    return f"{cut(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {right}"
+    return f"{cut(trial.text)!r}: reward {_text(trial.reward)} ({parts}), {verdict}"
 
 
 def _lines(preview: Preview) -> list[str]:

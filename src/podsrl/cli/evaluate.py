@@ -199,7 +199,7 @@ def _table(result: Accuracy, num_samples: int) -> Table:
     table = Table(title=title, show_header=False)
     spread = "" if result.accuracy_sem is None else f" ± {result.accuracy_sem:.1%} (standard error over questions)"
     table.add_row("accuracy (pass@1)", f"{result.accuracy:.1%}{spread}")
-    table.add_row("right and in the wanted form", f"{result.accuracy_and_format:.1%}")
+    table.add_row("correct and in the wanted form", f"{result.accuracy_and_format:.1%}")
     table.add_row("in the wanted form", f"{result.format:.1%}")
     if result.majority is not None and num_samples > 1:
         table.add_row(f"maj@{num_samples}", f"{result.majority:.1%}")

@@ -134,8 +134,8 @@ def _write(path: Path, name: str, overrides: list[str], result: Json) -> None:
     if result["costs"] is None:
         raise PodsError(
             f"--write {path}: the costs are not known, since every measured update trained on as many rows (on none "
-            "where no group had right and wrong answers), so nothing was written; measure longer (--measure), or plan "
-            "with more rollouts (--rollouts.num_rollouts)"
+            "where no group had correct and wrong answers), so nothing was written; measure longer (--measure), or "
+            "plan with more rollouts (--rollouts.num_rollouts)"
         )
     base = os.path.relpath(name, path.parent) if Path(name).is_file() else name
     costs = {**result["costs"], "source": f"{result['hardware']}, {date.today()}"}

@@ -302,7 +302,7 @@ def example_text(example: dict[str, Any]) -> str:
         "    '1 + 1 =' → '3', wrong"
     """
     asked, answered = (repr(cut(example[name].strip())) for name in ("prompt", "text"))
-    return f"    {asked} → {answered}, {'right' if example['is_correct'] else 'wrong'}"
+    return f"    {asked} → {answered}, {'correct' if example['is_correct'] else 'wrong'}"
 
 
 def evaluation_text(record: dict[str, Any]) -> str:

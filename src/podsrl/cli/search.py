@@ -145,7 +145,7 @@ def _show(points: list[Point], judge: StepJudge | None, flags: SearchFlags, *, i
 
 def _table(points: list[Point]) -> Table:
     table = Table(title=f"{points[0].num_questions:,} questions; generated tokens per question")
-    for name in ("search", "answers", "right", "95 % interval", "tokens", "most", "no answer"):
+    for name in ("search", "answers", "correct", "95 % interval", "tokens", "most", "no answer"):
         table.add_column(name, justify="left" if name == "search" else "right")
     for point in points:
         low, high = point.interval

@@ -61,7 +61,7 @@ def _list(found: Sequence[System], result: Mapping[str, Any] | None, is_all: boo
     print_paragraph(verdict(result) if result else "No comparison of them was measured yet.", style="bold")
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("system", no_wrap=True, style="cyan")
-    for head in ("rollouts needed", "right at the end") if result else ():
+    for head in ("rollouts needed", "correct at the end") if result else ():
         table.add_column(head, no_wrap=True, justify="right")
     table.add_column("source", overflow="fold")
     for system in found:

@@ -204,7 +204,7 @@ class BudgetConfig(Section):
 
     enough: Annotated[str, Names("podsrl.control:ENOUGH")] = "one_round"
     """How many new groups each round asks for: "one_round" (all `rollouts.num_prompts` in the first), "mixed" (DAPO:
-    new ones until as many hold right and wrong answers), or "module:function"; see docs/budgets.md."""
+    new ones until as many hold correct and wrong answers), or "module:function"; see docs/budgets.md."""
     questions: Annotated[str, Names("podsrl.control:QUESTIONS")] = "stream"
     """Which questions: "stream" (the next ones of the data stream), "dynamics" (DPS), "difficulty" (DOTS) and "profile"
     (sGPO) choose those that are likely to be mixed, or "module:function"; see docs/budgets.md."""
@@ -219,7 +219,7 @@ class BudgetConfig(Section):
     rollout has solved yet), "nudge" (NudgeRL: a hint behind it for some of its rollouts), or "module:function"; see
     docs/budgets.md."""
     keep: Annotated[str, Names("podsrl.control:KEEPS")] = "all"
-    """Which of the step's groups are trained on: "all", "mixed" (those with right and wrong answers), or
+    """Which of the step's groups are trained on: "all", "mixed" (those with correct and wrong answers), or
     "module:function"; see docs/budgets.md."""
 
 
@@ -228,8 +228,8 @@ class SteerConfig(Section):
 
     close: Annotated[str, Names("podsrl.control:CLOSES")] = "never"
     """When a group has enough rollouts, so that its others are ended or never begun: "never", "certain" (no other
-    rollout can change what is kept: the same updates for fewer tokens), "until_mixed" (it has right and wrong answers;
-    biased), or "module:function". Options of a part stand in `[options.NAME]`; see docs/selection.md."""
+    rollout can change what is kept: the same updates for fewer tokens), "until_mixed" (it has correct and wrong
+    answers; biased), or "module:function". Options of a part stand in `[options.NAME]`; see docs/selection.md."""
     first: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
     """No group is closed with fewer rollouts. What learns how hard a question is sees these alone."""
     prune: Annotated[str, Names("podsrl.control:PRUNES")] = "never"

@@ -206,7 +206,7 @@ def trial_advice(trials: tuple[Trial, ...]) -> list[str]:
     num = len(trials)
     cure = reason_of(Answers(num=num, invalid=num if rewards == {None} else 0, are_left_out=False)).cure
     if rewards == {None}:
-        return [f"the rewards fail on a right answer and on a wrong one, which wants a number, such as 0: {cure}"]
+        return [f"the rewards fail on a correct answer and on a wrong one, which wants a number, such as 0: {cure}"]
     return [
         f"the rewards give {trials[0].text!r} and {trials[1].text!r} the same, {trials[0].reward:g}: unless they want "
         f"another form, nothing will be learned; {cure}; `pods check-reward --attack` tries many forms"

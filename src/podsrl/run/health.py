@@ -209,10 +209,10 @@ def _share(run: Logged, part: str, whole: str) -> float | None:
     return float(counts[is_known].sum()) / total if total > 0 else None
 
 
-_CUT = "raise rollouts.max_new_tokens, or reward shorter answers: a cut answer can rarely be right"
+_CUT = "raise rollouts.max_new_tokens, or reward shorter answers: a cut answer can rarely be correct"
 _INVALID = "a reward function raises or returns nothing usable: `pods check-reward` tries it alone"
 REASONS = {
-    "right": ("answers are right", "the model solves these questions: train it on harder ones, or end here"),
+    "right": ("answers are correct", "the model solves these questions: train it on harder ones, or end here"),
     "invalid": ("rewards are invalid", _INVALID),
     "cut": ("answers are cut at the token limit", _CUT),
     "wrong": (
@@ -228,7 +228,7 @@ EQUAL = Reason(
     "rollouts.num_rollouts",
 )
 _LEFT_OUT = Reason(
-    text='budget.keep left out every group ("mixed" wants right and wrong answers in one)',
+    text='budget.keep left out every group ("mixed" wants correct and wrong answers in one)',
     cure='choose easier questions or raise rollouts.num_rollouts; budget.keep = "all" also learns from unequal rewards '
     "of wrong answers",
 )

@@ -164,7 +164,7 @@ def test_whole_solutions_as_answers_are_told(tokenizer: Any, tmp_path: Path) -> 
     (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
     flags = ("task.name=jsonl", f"task.path={tmp_path / 'own.jsonl'}", "task.num_eval=1")
     [warning] = parts_of(tokenizer, *flags).warnings
-    assert warning.startswith("3 reference answers hold '####'") and "so nothing is right" in warning
+    assert warning.startswith("3 reference answers hold '####'") and "so nothing is correct" in warning
     assert parts_of(tokenizer, *flags, "task.correct=format").warnings == ()
 
 

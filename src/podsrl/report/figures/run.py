@@ -18,7 +18,7 @@ from podsrl.report.read import Array, Histogram, Run
 _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reward": ("Mean reward", ("reward/all", "reward/kept")),
     "reward_std": ("Reward spread in a group (std)", ("reward_std/all", "reward_std/kept")),
-    "train_accuracy": ("Right answers among all generated", ("accuracy/all",)),
+    "train_accuracy": ("Correct answers among all generated", ("accuracy/all",)),
     "length": ("Answer length, tokens", ("length/all", "length/kept")),
     "entropy": ("Policy entropy, nats per token", ("entropy",)),
     "grad_norm": ("Gradient norm before clipping", ("grad_norm",)),
@@ -31,7 +31,7 @@ _METRICS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 _SIZES: dict[str, tuple[str, tuple[str, ...]]] = {
     "sizes": ("Rollouts per question", ("rollouts/all", "rollouts/kept")),
-    "mixed": ("Groups with right and wrong answers", ("groups/mixed",)),
+    "mixed": ("Groups with correct and wrong answers", ("groups/mixed",)),
 }
 """What a step chose, and why; left out where all steps have one size."""
 _PER_GROUP = ("groups/zero_signal", *_SIZES["sizes"][1], *_SIZES["mixed"][1])

@@ -153,7 +153,7 @@ def _shares(parts: Mapping[str, float]) -> str:
 def newest_group(group: RecordedGroup, rule: str, width: int) -> list[Text]:
     """What became of the newest recorded group, and of three of its rollouts."""
     sums = facts.group_summary(group)
-    counts = f"{sums['num_kept']} of {sums['num_rollouts']} kept by {rule}, {sums['num_correct']} right"
+    counts = f"{sums['num_kept']} of {sums['num_rollouts']} kept by {rule}, {sums['num_correct']} correct"
     head = Text(f"newest recorded group: step {group.step}, {cut(one_line(group.question), 40)}", "bold")
     return [*_wrapped(head.append(f": {one_line(counts)}"), width), *map(_rollout, _examples(group))]
 

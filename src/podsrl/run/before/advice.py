@@ -110,8 +110,8 @@ def answer_advice(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
     end = " ".join(whole[0].answer.split())[-20:]
     return [
         f"{len(whole):,} reference answers hold '####' (task '{whole[0].id}': '… {end}'), and "
-        f"'{correct}' compares with all of the text, so nothing is right: name a column with the final answer alone in "
-        "task.answer_column, or use task.name = 'gsm8k' with task.path"
+        f"'{correct}' compares with all of the text, so nothing is correct: name a column with the final answer alone "
+        "in task.answer_column, or use task.name = 'gsm8k' with task.path"
     ]
 
 
@@ -150,7 +150,7 @@ def accuracy_advice(config: RunConfig, correct: str) -> list[str]:
     task = config.task
     if task.correct is not None or not task.rewards or correct in task.rewards:
         return []
-    return [f"accuracy counts what {correct!r} calls right, which is none of task.rewards: name one in task.correct"]
+    return [f"{correct!r} decides what is correct, but is not among task.rewards: name one of these in task.correct"]
 
 
 def metric_advice(config: RunConfig, rewards: Collection[str], correct: str) -> list[str]:
