@@ -160,8 +160,8 @@ FIGURES = (
     Figure(
         "watch",
         "watch",
-        "CPU seconds of decode steps of 512 rollouts with a watch that is never due, and with one that sees every step, "
-        "over those without one; models of width 128 to 384",
+        "CPU seconds of decode steps of 512 rollouts with a watch that is never due, and with one that sees every "
+        "step, over those without one; models of width 128, 256 and 384",
         _watch,
     ),
     Figure(
