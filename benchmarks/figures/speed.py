@@ -94,6 +94,12 @@ def _floor(model: str) -> Callable[[Result], str]:
     return text
 
 
+def _watch(result: Result) -> str:
+    found = result["models"].values()
+    never, each = ([f"{times(model[arm], '.3f')}" for model in found] for arm in ("never due", "every step"))
+    return f"{', '.join(never)} with one that is never due; {', '.join(each)} with one that sees every step"
+
+
 def _ahead(result: Result) -> str:
     ends = {
         name: f"{percent(own['accuracy'][-1], 1)} after {own['elapsed'][-1]:.1f} s"
@@ -150,6 +156,13 @@ FIGURES = (
         "floor",
         "CPU seconds of a step of the recipe `pods` over those of its matrix products; share of bookkeeping",
         _floor("demo"),
+    ),
+    Figure(
+        "watch",
+        "watch",
+        "CPU seconds of decode steps of 512 rollouts with a watch that is never due, and with one that sees every "
+        "step, over those without one; models of width 128, 256 and 384",
+        _watch,
     ),
     Figure(
         "budgets",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.figures.markdown import NOT_MEASURED, each, newest, per_processor, percent, table
+from benchmarks.figures.markdown import NOT_MEASURED, each, newest, per_processor, percent, table, where
 from benchmarks.figures.speed import span, times
 from benchmarks.files import Files, Result
 from benchmarks.timing import spread_text
@@ -151,7 +151,28 @@ def closing(files: Files) -> str:
 
     return (
         f"Of a group by itself, {result['groups']} groups per number:\n\n{text(result['group'])}\n\n"
-        f"Of a step of eight groups, by refill order:\n\n{text(result['step'])}"
+        f"Of a step of eight groups, by refill order:\n\n{text(result['step'])}\n\n"
+        f"{_closed_runs(result)}"
+    )
+
+
+WORLDS = {"steps": "`builtin:steps`, 4 × 64 → 16", "demo": "the demo's world, 8 × 64 → 16"}
+
+
+def _closed_runs(result: Result) -> str:
+    """A row per arm and world."""
+    clocks = {"tokens": "generated tokens", "decode_steps": "decode steps", "cpu_seconds": "CPU seconds"}
+    clocks |= {f"at {price}": f"cost at g = {price}" for price in ("0.3", "1", "2.3")}
+    rows = [
+        (WORLDS[world], name, *(f"{own[clock]:.2f}" for clock in clocks))
+        for world, found in result["runs"].items()
+        for name, own in found["arms"].items()
+        if name != "PODS"
+    ]
+    steps = " and ".join(f"{found['steps']} of {WORLDS[world]}" for world, found in result["runs"].items())
+    return (
+        f"Of the first steps of runs, over those of PODS with a slot for each rollout ({steps}; {where(result)}):\n\n"
+        f"{table(('world', 'arm', *clocks.values()), rows)}"
     )
 
 

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 
+from benchmarks.closed_runs import ALL, CERTAIN, FEW, PODS, measure
 from benchmarks.closing import Simulated, Told, certain, cost, generated
 from benchmarks.figures.tables import closing as closing_table
 from benchmarks.infinite_sampling.simulate import simulate
@@ -50,8 +51,10 @@ def test_an_even_question_costs_less_than_a_rare_one_and_few_slots_less_than_man
 
 def test_the_table_has_a_row_per_number_of_slots_and_order() -> None:
     row = {"lengths": "gsm8k", "slots": 8, "tokens": 0.354, "steps": 0.42}
+    certain = {"tokens": 0.7, "decode_steps": 1.5, "cpu_seconds": 1.04, "at 0.3": 0.9, "at 1": 0.8, "at 2.3": 0.75}
     result = {
-        "date": "2026-01-01",
+        **{"date": "2026-01-01", "processor": "P", "hardware": "h", "commit": "c"},
+        "runs": {"demo": {"steps": 5, "arms": {"PODS": {}, "certain, all slots": certain}}},
         "groups": 3,
         "group": [{**row, "right": 0.1}, {**row, "right": 0.5, "tokens": 1.0}],
         "step": [{**row, "right": 0.5, "order": "breadth"}],
@@ -59,3 +62,13 @@ def test_the_table_has_a_row_per_number_of_slots_and_order() -> None:
     text = closing_table(lambda name: {"cpu": result} if name == "closing" else {})
     assert "| gsm8k, 8 slots per group | 0.35 (0.42) | 1.00 (0.42) |" in text and "10% | 50% |" in text
     assert "| gsm8k, 8 slots per group, breadth | 0.35 (0.42) |" in text and "3 groups per number" in text
+    assert "8 × 64 → 16 | certain, all slots | 0.70 | 1.50 | 1.04 | 0.90 | 0.80 | 0.75 |" in text
+
+
+def test_all_arms_of_a_run_train_on_the_same_tokens_and_few_slots_take_more_decode_steps() -> None:
+    found = measure("demo", 1, lambda text: None)["arms"]
+    assert [arm["trained"] for arm in found.values()] == [1.0] * 4
+    assert found[PODS] == dict.fromkeys(found[PODS], 1.0)
+    assert found[FEW]["tokens"] == 1 and found[FEW]["decode_steps"] > 1.2 and found[ALL]["decode_steps"] <= 1
+    for arm in (found[ALL], found[CERTAIN]):
+        assert arm["tokens"] <= 1 and arm["tokens"] <= arm["at 2.3"] <= arm["at 0.3"] <= 1

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 import torch
 
+from beside import Beside
 from podsrl.config.schema import RunConfig
+from podsrl.errors import UsageError
+from podsrl.generate import End, Live
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.types import Sample
+from podsrl.types import Completion, Sample, Task
 from runs import config_of as small_run
 
 TEXT = "1+1=2 Answer: 2."
@@ -86,3 +91,54 @@ def moved_to_prompt(sample: Sample) -> Sample:
     done, size = sample.completion, sample.completion.num_given
     own = replace(done, token_ids=done.token_ids[size:], logprobs=done.logprobs[size:], given=())
     return replace(sample, prompt_ids=sample.prompt_ids + done.token_ids[:size], completion=own)
+
+
+def told(task: Task) -> str:
+    return f"{task.answer}."
+
+
+class Together(Beside):
+    """Shows its rollouts, and cannot let them go on."""
+
+    abilities = frozenset({"beside", "watch"})
+
+
+class Later:
+    """Decides on whole groups."""
+
+    at = (2,)
+
+    def prune(self, live: Live) -> list[End]:
+        return []
+
+    def together(self, rollouts: Sequence[Completion]) -> list[int]:
+        return []
+
+
+class Plain(Beside):
+    abilities = frozenset({"beside", "join"})
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        (
+            "Plain",
+            ("budget.rollouts=hints", "options.hints.solution=test_begun_answers:told"),
+            r"budget\.rollouts = 'hints' asks for rollouts that go on behind given tokens, .* Plain lacks .* 'start'",
+        ),
+        (
+            "Together",
+            ("steer.prune=test_begun_answers:Later",),
+            r"steer\.prune = .* later rollouts .* Together .*'join'",
+        ),
+        ("Plain", ("task.environment=environments:echo",), r"'environments:echo' asks .* Plain lacks .*'start': use"),
+    ],
+)
+def test_a_generator_that_cannot_do_what_a_part_wants_is_named_before_it_generates(
+    name: str, overrides: tuple[str, ...], message: str
+) -> None:
+    own = ("rollouts.generator=test_begun_answers:" + name, "budget.guide=none")
+    with pytest.raises(UsageError, match=message) as error:
+        Trainer(small_run(*own, *overrides))
+    assert "\n" not in str(error.value)

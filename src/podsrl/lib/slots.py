@@ -6,7 +6,7 @@ object with one method for each slot that it fills; the same name in several slo
 `learn(groups)`, `state()` and `restore(state)` besides. It may tell its largest sizes by
 `most(num_prompts, num_rollouts)`, refuse a training set by `check_train(num_prompts, num_train)` and its questions by
 `check_tasks(tasks)`, take or refuse rewards by `check_rewards(num_kept, bounds)`, and name in `needs` the options of
-all slots that it has to fill.
+all slots that it has to fill, and in `abilities` what the generator has to be able to do (`Generator.abilities`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ State = Mapping[str, Any]
 """What a part remembers: plain JSON values and numpy arrays, by text keys."""
 Factory = Callable[..., Any]
 """What makes a part: its keyword-only parameters are the part's options."""
+GO_ON = ("join", "start")
+"""Abilities of a generator whose rollouts go on behind what they have."""
 _METHODS = {
     "learn": 1,
     "state": 0,
@@ -98,6 +100,18 @@ class Slots:
         """
         parts = {name: self._parts[name] for of_slot in names.values() for name in of_slot}
         return Slots({option: self._filled[option] for option in names}, parts)
+
+    def abilities(self) -> list[tuple[str, str]]:
+        """(what fills a slot, ability of the generator that it wants), such as ("budget.rollouts = 'hints'", "start").
+
+        What postpones rollouts until it decides on them `together` wants them to go on.
+        """
+        return [
+            (each.option, ability)
+            for filled in self._filled.values()
+            for each in filled
+            for ability in getattr(each.part, "abilities", GO_ON if hasattr(each.part, "together") else ())
+        ]
 
     def learn(self, groups: Sequence[Any]) -> None:
         """Show all groups of a step, those that no batch holds too, to every part that learns."""

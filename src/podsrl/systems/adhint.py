@@ -29,6 +29,7 @@ from torch import Tensor
 
 from podsrl.control.base import View
 from podsrl.errors import UsageError
+from podsrl.lib.slots import GO_ON
 from podsrl.tasks.references import solution_reader
 from podsrl.types import Ask, Group, Rollout, Selection, Task
 from podsrl.update.advantage import group_advantages
@@ -56,6 +57,7 @@ class Hints:
             raise UsageError(f"options.hints.least = {least}, options.hints.most = {most}; wanted least <= most")
         self._read = solution_reader(solution, option="options.hints.solution")
         self._most, self._least, self._noise = most, least, noise
+        self.abilities = GO_ON if most else ()
 
     def check_tasks(self, tasks: Sequence[Task]) -> None:
         """UsageError: a question has no solution."""

@@ -67,6 +67,7 @@ class Nudge:
             ),
         )
         self._count, self._drop, self._form = count, drop, form
+        self.abilities = () if drop == 1 else ("join",)
 
     def check_tasks(self, tasks: Sequence[Task]) -> None:
         """UsageError: a question has too few hints, or one cannot be put behind it."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from made import completion
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.run.before.closing import kept_of_plenty, reward_bounds
+from podsrl.run.before.closing import closing_advice, kept_of_plenty, reward_bounds
 from podsrl.run.before.no_effect import without_effect
 from podsrl.run.before.prepare import prepare
 from podsrl.score import BOUNDS, REWARDS, Scorer
@@ -124,3 +124,11 @@ def test_options_without_effect_are_told() -> None:
     assert "no group is closed" in told["steer.first"]
     told = without_effect(load_config("pods", ["steer.close=until_mixed", "steer.first=64"]), 1)
     assert "fewer than steer.first" in told["steer.close"] and "steer.first" not in told
+
+
+def test_rewards_between_the_lowest_and_the_highest_sum_are_told() -> None:
+    config = config_of("steer.close=certain")
+    [told] = closing_advice(config, {"correct": 1.0, "format": 0.1})
+    assert "sum of the 2 rewards, 0 and 1.1: those between" in told
+    assert not closing_advice(config, {"correct": 1.0, "format": 0.0}) and not closing_advice(config, {"mine:f": 1.0})
+    assert not closing_advice(config_of("steer.close=until_mixed"), {"correct": 1.0, "format": 0.1})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -176,6 +178,28 @@ def test_a_close_that_takes_back_that_it_had_enough_is_named() -> None:
     engine = Simulated(dict(zip(keys, [9, 1, 1, 30], strict=True)), 4)
     with pytest.raises(UsageError, match=r"steer\.close = 'mine:fickle' had enough of group 'q'.*first 3"):
         generated(closing, engine, Told(dict.fromkeys(keys, 0.0)), {"q": 4})
+
+
+@pytest.mark.parametrize("answer", ["yes", 1, None, NAN])
+def test_an_answer_that_is_no_verdict_is_named(answer: Any) -> None:
+    keys = [("q", i) for i in range(4)]
+    closing = EarlyClose(lambda view, group: answer, "steer.close = 'mine:odd'", 2)
+    with pytest.raises(UsageError, match=r"steer\.close = 'mine:odd' returned .*; wanted True or False"):
+        generated(closing, Simulated(dict.fromkeys(keys, 1), 4), Told(dict.fromkeys(keys, 0.0)), {"q": 4})
+
+
+def test_a_close_that_has_closed_none_of_a_hundred_groups_is_named_once() -> None:
+    def count(rewards: list[float]) -> int:
+        names = [f"q{i}" for i in range(250)]
+        told = {(name, i): reward for name in names for i, reward in enumerate(rewards)}
+        engine = Simulated(dict.fromkeys(told, 2), 1000)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            generated(certain(2), engine, Told(told), dict.fromkeys(names, len(rewards)))
+        assert all("'certain' has closed none of the first 100 groups" in str(each.message) for each in caught)
+        return len(caught)
+
+    assert (count([0.0, 0.0, 0.0]), count([0.0, 1.0, 0.0])) == (1, 0)
 
 
 def test_a_shortened_group_has_the_first_ways_and_counts_the_tokens_of_the_others() -> None:

@@ -16,7 +16,6 @@ import made
 from beside import Beside
 from environments import Direct
 from podsrl.config.load import load_config
-from podsrl.errors import UsageError
 from podsrl.generate import Request, Sampling
 from podsrl.policy import load_model, load_tokenizer, prompt_ids, with_tools
 from podsrl.run.group_log import group_line
@@ -301,8 +300,3 @@ def test_calls_and_those_that_failed_are_counted() -> None:
     assert line["tools/calls"] == sum(len(done.calls) for done in found)
     assert 0 < line["tools/failed"] == sum(done.calls[:1] == (False,) for done in found) < line["tools/calls"]
     assert "tools/calls" not in step_metrics(training_step(trainer_of(None)))
-
-
-def test_a_generator_that_cannot_go_on_is_named() -> None:
-    with pytest.raises(UsageError, match=r"'environments:echo'.*lacks the ability 'start': use rollouts.generator"):
-        Trainer(config_of("task.environment=environments:echo", "rollouts.generator=beside:beside"))

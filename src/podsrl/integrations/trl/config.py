@@ -38,7 +38,7 @@ class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
     )
 
     close: str = field(
-        default="never", metadata={"help": "Only 'never': no generator of TRL can end rollouts; see docs/from-trl.md."}
+        default="never", metadata={"help": "Only 'never': TRL judges after the last rollout; see docs/from-trl.md."}
     )
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "rule_options"]
@@ -47,8 +47,8 @@ class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
         super().__post_init__()
         if self.close != "never":
             raise UsageError(
-                f"close = {self.close!r}; wanted 'never': TRL generates a step's rollouts in one call, and none of "
-                "its generators can end some of them; `pods train` has steer.close"
+                f"close = {self.close!r}; wanted 'never': TRL generates a step's rollouts in one call, and nothing can "
+                "be judged before the last of them has ended; `pods train` has steer.close"
             )
         n = self.num_generations
         m = self.num_kept = n if self.num_kept is None else self.num_kept

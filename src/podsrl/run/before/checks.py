@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from importlib.util import find_spec
 from typing import Any
 
@@ -56,6 +57,23 @@ def check_beside(config: RunConfig, *, is_beside: bool) -> None:
             f"{config.rollouts.generator!r} generates within this process: add --scale.generators=1, name servers, "
             "or take --steps.name=sync"
         )
+
+
+def check_abilities(wanted: Iterable[tuple[str, str]], generator: str, abilities: Collection[str]) -> None:
+    """What a generator has to be able to do, it can.
+
+    Args:
+        wanted: (what wants it, ability).
+        generator: its name.
+        abilities: that it has.
+    """
+    for option, ability in wanted:
+        if ability not in abilities:
+            why = {"join": "later rollouts of a group", "start": "rollouts that go on behind given tokens"}.get(ability)
+            raise UsageError(
+                f"{option} asks for {why or 'more than it can'}, and the generator {generator} lacks the ability "
+                f"{ability!r}: use rollouts.generator = 'engine'"
+            )
 
 
 def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:

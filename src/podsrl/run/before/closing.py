@@ -24,7 +24,7 @@ def check_closing(config: RunConfig, advantage: Advantage) -> None:
     if config.budget.rollouts != "equal":
         raise UsageError(
             f"steer.close = {close!r} with budget.rollouts = {config.budget.rollouts!r}: each of them decides how many "
-            "rollouts a question gets; leave one of them out"
+            "rollouts a question gets, the budget by rollouts that a closed group does not have; leave one of them out"
         )
     if select.num_chunks > 1:
         raise UsageError(
@@ -83,6 +83,18 @@ def check_rewards(config: RunConfig, scorer: Scorer) -> None:
             f"{scorer.batches[0]!r} takes a batch of completions: write it as f(task, completion), or set "
             "steer.close = 'never'"
         )
+
+
+def closing_advice(config: RunConfig, rewards: Mapping[str, float]) -> list[str]:
+    """Rewards by which few groups are certain."""
+    num, bounds = sum(weight != 0 for weight in rewards.values()), reward_bounds(rewards)
+    if config.steer.close != "certain" or num == 1 or bounds is None:
+        return []
+    return [
+        f"steer.close = 'certain' counts rollouts with the lowest and the highest sum of the {num} rewards, "
+        f"{bounds[0]:g} and {bounds[1]:g}: those between, such as wrong answers in the right form, are neither, and "
+        "few groups may close; task.rewards = {correct = 1.0} has no others"
+    ]
 
 
 def reward_bounds(rewards: Mapping[str, float]) -> tuple[float, float] | None:

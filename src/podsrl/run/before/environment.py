@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any
 
@@ -72,12 +71,3 @@ def turn_notes(config: RunConfig, environment: Environment | None) -> tuple[str,
     """What a run's first lines say of it."""
     most = f"at most {config.task.max_turns} turns per rollout (task.max_turns)"
     return () if environment is None else (f"{environment.name} answers the model's turns, {most}",)
-
-
-def check_can_go_on(environment: Environment, generator: str, abilities: Collection[str]) -> None:
-    """Check that a generator can let a rollout go on behind what it has read."""
-    if lacks := [ability for ability in ("join", "start") if ability not in abilities]:
-        raise UsageError(
-            f"{environment.option} wants rollouts to go on, and the generator {generator} lacks "
-            f"the ability {lacks[0]!r}: use rollouts.generator = 'engine'"
-        )

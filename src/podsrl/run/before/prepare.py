@@ -33,7 +33,7 @@ from podsrl.run.before.advice import (
     split_note,
 )
 from podsrl.run.before.checks import check_beside, check_dtype, check_elsewhere, check_ray, check_trackers
-from podsrl.run.before.closing import check_closing, check_rewards, kept_of_plenty, reward_bounds
+from podsrl.run.before.closing import check_closing, check_rewards, closing_advice, kept_of_plenty, reward_bounds
 from podsrl.run.before.costs import costs_advice, costs_notes, costs_of, rule_options
 from podsrl.run.before.data import load_task_set
 from podsrl.run.before.environment import find_environment, talking, turn_notes
@@ -291,5 +291,6 @@ def _question_advice(config: RunConfig, found: Found) -> list[str]:
         *metric_advice(config, found.rewards, found.correct),
         *form_advice(tasks, found.rewards),
         *repeat_advice(config, tasks),
+        *closing_advice(config, found.rewards),
         *tasks.notes,
     ]

@@ -8,17 +8,24 @@ what is not needed was generated before that was known.
 
 from __future__ import annotations
 
+import math
+import warnings
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
+
 from podsrl.control import Close, View
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, short
 from podsrl.run.step.coming import Coming
 from podsrl.run.step.judge import Judge
 from podsrl.run.step.opens import shortened, with_completions
 from podsrl.types import Completion, Group, Open, Rollout
+
+NUM_WHOLE = 100
+"""Groups in a row at the start that were not closed: enough to say so."""
 
 
 class Closing(Protocol):
@@ -83,6 +90,7 @@ class EarlyClose:
     def __init__(self, close: Close, option: str, first: int) -> None:
         self._close, self._option, self._first = close, option, first
         self._ended: set[str] = set()  # ids of groups that were cut while they were generated
+        self._num_whole = 0.0  # groups before the first that was closed; NaN since then
 
     def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
         """As `Closing.read`."""
@@ -104,6 +112,7 @@ class EarlyClose:
         rollouts = each.group.rollouts
         complete = next((i for i, one in enumerate(rollouts) if one.completion.index != i), len(rollouts))
         size = self._fewest(view, each.group, rollouts[:complete])
+        self._count(is_closed=size is not None)
         if size is None and complete == each.size and each.group.id in self._ended:
             raise UsageError(
                 f"{self._option} had enough of group {each.group.id!r}, and not with all of its first {each.size} "
@@ -111,6 +120,14 @@ class EarlyClose:
             )
         kept = shortened(each, each.size if size is None else size)
         return replace(kept, group=replace(kept.group, num_first=self._first))
+
+    def _count(self, *, is_closed: bool) -> None:
+        self._num_whole += math.nan if is_closed else 1
+        if self._num_whole == NUM_WHOLE:
+            warnings.warn(
+                f"{self._option} has closed none of the first {NUM_WHOLE} groups: it saves nothing so far",
+                stacklevel=2,
+            )
 
     def _look(self, view: View, growing: Iterable[_Growing], coming: Coming, judge: Judge) -> None:
         """Judge what can be judged now, in one call, and end what is not needed then."""
@@ -130,4 +147,7 @@ class EarlyClose:
         return self._first + bisect_left(counts, True, key=lambda count: self._is_enough(view, group, rollouts[:count]))
 
     def _is_enough(self, view: View, group: Group, rollouts: Sequence[Rollout]) -> bool:
-        return bool(self._close(view, replace(group, rollouts=tuple(rollouts))))
+        found = self._close(view, replace(group, rollouts=tuple(rollouts)))
+        if not isinstance(found, (bool, np.bool_)):
+            raise UsageError(f"{self._option} returned {short(found)}; wanted True or False")
+        return bool(found)

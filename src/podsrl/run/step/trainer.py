@@ -33,7 +33,7 @@ from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals, selection_generator
 from podsrl.lib.user_function import check_is_no_import
 from podsrl.policy import load_policy
-from podsrl.run.before.checks import check_beside, check_generator, check_processes, check_window
+from podsrl.run.before.checks import check_abilities, check_beside, check_generator, check_processes, check_window
 from podsrl.run.before.data_digest import Side, describe_data
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
@@ -130,6 +130,7 @@ class Trainer:
             abilities = abilities_of(generator)
             check_beside(config, is_beside="beside" in abilities)
             check_watching(config, is_watching="watch" in abilities)
+            check_abilities(self.parts.slots.abilities(), type(generator).__name__, abilities)
             with self.parts.generator.calling():
                 self.generation = describe_generation(
                     generator,

@@ -11,8 +11,9 @@ from podsrl.control import BRANCH, CLOSE, PRUNE, Steering, View
 from podsrl.generate import Generator, Sampling, Watch, abilities_of
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.seeds import derive
+from podsrl.lib.slots import GO_ON
 from podsrl.policy import AdaptedPolicy, Policy
-from podsrl.run.before.environment import check_can_go_on
+from podsrl.run.before.checks import check_abilities
 from podsrl.run.before.prepare import Prepared
 from podsrl.run.step.closing import Closing, EarlyClose, Whole
 from podsrl.run.step.collect import Collector
@@ -128,7 +129,8 @@ def _talks(config: RunConfig, parts: Prepared, engine: Generator) -> Talks:
     if parts.environment is None:
         [prune] = parts.slots[PRUNE.option]
         return TogetherTalks(prune) if hasattr(prune.part, "together") else no_talks
-    check_can_go_on(parts.environment, type(engine).__name__, abilities_of(engine))
+    wanted = [(parts.environment.option, ability) for ability in GO_ON]
+    check_abilities(wanted, type(engine).__name__, abilities_of(engine))
     return EnvironmentTalks(parts.environment, parts.tokenizer, config.task.max_turns)
 
 

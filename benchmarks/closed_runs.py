@@ -1,0 +1,72 @@
+"""PODS with and without groups that close, a step at a time: what `steer.close = "certain"` saves in real runs.
+
+All arms of a world draw the same rollouts and train on the same ones, so their steps are compared one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.claims import ARMS, PRICES, spent
+from benchmarks.our_arm import OurArm
+from benchmarks.timing import Say, take_turns, titled
+from podsrl.config.files import merge, read_tree
+from podsrl.config.load import apply_overrides, build
+from podsrl.config.schema import RunConfig
+
+Json = dict[str, Any]
+STEPS: Mapping[str, int] = {"steps": 12, "demo": 60}
+"""World -> steps of each arm: in the demo's, until most answers are right."""
+PODS, FEW, ALL, CERTAIN = (
+    "PODS",
+    "PODS, a quarter of the slots",
+    "certain, all slots",
+    "certain, a quarter of the slots",
+)
+CLOSE = "steer.close=certain"
+
+
+def config_of(world: str, *changes: str) -> RunConfig:
+    """PODS on a world, of which every right answer counts 1 and every other 0."""
+    own = ("task.rewards={correct=1.0}", *changes)
+    if world == "steps":
+        pods = ARMS["PODS 64 → 16"]
+        return replace(pods, changes=(*pods.changes, *own)).config(3e-4, 0)
+    demo = read_tree("demo")
+    return build(RunConfig, apply_overrides(merge(demo["base"], demo["arms"]["pods"]), own), "closing")
+
+
+def measure(world: str, num_steps: int, say: Say) -> Json:
+    """Arm -> its counts per step, and in all those of `PODS`, over which the others' are."""
+    first = config_of(world)
+    rows = first.rollouts.num_prompts * first.rollouts.num_rollouts
+    few = (f"rollouts.num_slots={rows // 4}", "rollouts.scheduler=continuous+breadth")
+    changes = {PODS: (), FEW: few, ALL: (CLOSE,), CERTAIN: (*few, CLOSE)}
+    with ExitStack() as at_end:
+        arms = {name: at_end.enter_context(closing(OurArm(config_of(world, *own)))) for name, own in changes.items()}
+        found = take_turns({name: _stepping(arm) for name, arm in arms.items()}, num_steps, titled(say, world))
+    totals = {name: {key: sum(step[key] for step in steps) for key in steps[0]} for name, steps in found.items()}
+    ends = {name: steps[-1]["right"] for name, steps in found.items()}
+    return {"steps": num_steps, "ends": ends, "arms": {name: _over(own, totals[PODS]) for name, own in totals.items()}}
+
+
+def _stepping(arm: OurArm) -> Callable[[int], Json]:
+    def step(number: int) -> Json:
+        taken = arm.step()
+        return {
+            "tokens": arm.metrics["tokens/generated"],
+            "trained": arm.metrics["tokens/trained"],
+            "decode_steps": arm.num_decode_steps,
+            "cpu_seconds": taken.cpu_seconds,
+            "right": arm.metrics["accuracy/all"],
+        }
+
+    return step
+
+
+def _over(own: Json, base: Json) -> Json:
+    clocks = ("tokens", "trained", "decode_steps", "cpu_seconds", *(f"at {price:g}" for price in PRICES))
+    return {clock: round(spent(own, clock) / spent(base, clock), 4) for clock in clocks}
