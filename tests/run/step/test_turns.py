@@ -185,10 +185,7 @@ def test_closed_groups_are_those_of_whole_ones() -> None:
 
 
 @pytest.mark.parametrize("order", ["sync", "ahead"])
-def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(
-    order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Beside, "abilities", Beside.abilities | {"start"})
+def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(order: str, tmp_path: Path) -> None:
     more = (f"steps.name={order}", "rollouts.generator=beside:beside")
     trainer = trainer_of(environments.echo, *more)
     training_step(trainer)
@@ -303,6 +300,7 @@ def test_calls_and_those_that_failed_are_counted() -> None:
     assert "tools/calls" not in step_metrics(training_step(trainer_of(None)))
 
 
-def test_a_generator_that_cannot_go_on_is_named() -> None:
+def test_a_generator_that_cannot_go_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Beside, "abilities", Beside.abilities - {"start"})
     with pytest.raises(UsageError, match=r"'environments:echo'.*lacks the ability 'start': use rollouts.generator"):
         Trainer(config_of("task.environment=environments:echo", "rollouts.generator=beside:beside"))

@@ -21,6 +21,7 @@ from podsrl.run.step.together import TogetherTalks
 from podsrl.run.step.turns import EnvironmentTalks, Talks, no_talks
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
+from podsrl.score import EARNED
 from podsrl.tasks.stream import Stream
 from podsrl.types import Task
 from podsrl.update import TokenLogprobs, Updater
@@ -128,7 +129,8 @@ def _talks(config: RunConfig, parts: Prepared, engine: Generator) -> Talks:
         [prune] = parts.slots[PRUNE.option]
         return TogetherTalks(prune) if hasattr(prune.part, "together") else no_talks
     check_can_go_on(parts.environment, type(engine).__name__, abilities_of(engine))
-    return EnvironmentTalks(parts.environment, parts.tokenizer, config.task.max_turns)
+    is_judge = EARNED in {*parts.rewards, parts.correct, parts.format}
+    return EnvironmentTalks(parts.environment, parts.tokenizer, config.task.max_turns, is_judge)
 
 
 def new_learner(config: RunConfig, policy: Policy, parts: Prepared, processes: Processes) -> Learner:
