@@ -5,7 +5,7 @@
     python -m benchmarks turns --arms GRPO        these alone: a second process may make the others
     python -m benchmarks turns --quick            one step of each arm
 
-Both arms are the recipe `gigpo`, without its shape for GRPO: the same questions, 16 rollouts each, and the same rate.
+GRPO is the recipe `gigpo` without its shape: the same questions, 16 rollouts each, and the same rate.
 All run on one thread and end once they hold the accuracy. Only training counts.
 """
 
@@ -28,8 +28,11 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 
 BASELINE = "GRPO"
-ARMS: Mapping[str, Sequence[str]] = {BASELINE: ("loss.shape=[]",), "GiGPO": ()}
-"""Name -> what it changes of the recipe `gigpo`."""
+ARMS: Mapping[str, tuple[str, Sequence[str]]] = {
+    BASELINE: ("columns", ("rollouts.num_rollouts=16", "select.rule=keep_all", "select.num_kept=16")),
+    "GiGPO": ("gigpo", ()),
+}
+"""Name -> recipe, and what replaces its options. They differ in `loss.shape` alone."""
 SEEDS = range(5)
 MARKS = Marks(targets=(0.5, 0.9), growth=1.15)
 TARGET = MARKS.targets[-1]
@@ -56,7 +59,8 @@ class TurnsRun:
 
     def config(self) -> RunConfig:
         """What is trained."""
-        return load_config("gigpo", ["threads=1", 'model.device="cpu"', f"seed={self.seed}", *ARMS[self.arm]])
+        recipe, changes = ARMS[self.arm]
+        return load_config(recipe, ["threads=1", 'model.device="cpu"', f"seed={self.seed}", *changes])
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -88,8 +92,8 @@ def summarize(log: Log) -> Json:
     """All figures.
 
     Returns:
-        "arms": name -> "seeds", "start" and "best" (means over them), "to": clock -> the cost of `TARGET` per seed, None
-        where it was not reached, and "over": clock -> how many times cheaper than `BASELINE`, on common seeds.
+        "arms": name -> "seeds", "start" and "best" (means over them), "to": clock -> the cost of `TARGET` per seed,
+        None where it was not reached, and "over": clock -> how many times cheaper than `BASELINE`, on common seeds.
     """
     made = {arm: {s: r for s in SEEDS if (r := log.records.get(TurnsRun(arm=arm, seed=s).key))} for arm in ARMS}
     records = [record for own in made.values() for record in own.values()]
@@ -142,8 +146,9 @@ def table(result: Json) -> str:
             lines.append(f"{arm} against {BASELINE}: {said}.")
     starts = statistics.mean(own["start"] for own in result["arms"].values())
     note = (
-        f"How many times cheaper than {BASELINE} from {starts:.0%} until {result['target']:.0%} of the held-out sums are "
-        f"right, with the 95 % interval; a dash: not reached. {result['num_runs']} of {result['num_wanted']} runs are made."
+        f"How many times cheaper than {BASELINE}, from {starts:.0%} until {result['target']:.0%} of the held-out sums "
+        f"are right, with the 95 % interval; a dash: not reached. {result['num_runs']} of {result['num_wanted']} runs "
+        "are made."
     )
     head = ("arm", f"steps to {result['target']:.0%}", *CLOCKS.values())
     return "\n\n".join([markdown_table(head, rows), note, *lines])
