@@ -25,6 +25,7 @@ BENCHMARKS = {
     "worth": "worth",
     "world": "world",
     "claims": "claims",
+    "turns": "turns",
     "search": "search",
     "pictures": "pictures.record",
     "choosers": "choosers",

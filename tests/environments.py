@@ -62,6 +62,17 @@ def worst(task: Task, turns: list[str]) -> Any:
     return f"{task.answer} {len(turns)}"
 
 
+def pays(task: Task, turns: list[str]) -> Any:
+    """A text and a reward by what was said; of some turns no reward, after some no text."""
+    kind = kind_of(turns[-1], 4)
+    return ("?\n" if kind else None, kind / 4) if kind < 3 else "?\n"
+
+
+def paid(turns: list[str]) -> float:
+    """What `pays` gives for these turns."""
+    return sum(kind / 4 for kind in (kind_of(turn, 4) for turn in turns) if kind < 3)
+
+
 def one_argument(task: Task) -> str:
     return ""
 

@@ -48,6 +48,7 @@ def rollouts(draw: Any, index: int) -> Rollout:
         noted=tuple(draw(st.lists(st.floats(width=32, allow_nan=False), max_size=3))),
         fault=draw(texts),
         calls=tuple(draw(st.lists(st.booleans(), max_size=3))),
+        earned=tuple(draw(st.lists(st.floats(allow_nan=False), max_size=3))),
     )
     return Rollout(
         completion=completion,

@@ -33,6 +33,7 @@ _YOUNGER = {
     "fault": "index",
     "noted": "index",
     "calls": "index",
+    "earned": "index",
     "pruned": "num_ways",
     "way_start": "way_count",
 }
@@ -186,6 +187,7 @@ def _completion_columns(completions: Sequence[Completion], logprobs: type[np.flo
         **_ragged("given", [tuple(chain.from_iterable(completion.given)) for completion in completions], np.int64),
         **_texts("fault", [completion.fault for completion in completions]),
         **_ragged("calls", [completion.calls for completion in completions], np.int64),
+        **_ragged("earned", [completion.earned for completion in completions], np.float64),
         "finish": np.array([_REASONS.index(completion.finish_reason) for completion in completions], dtype=np.uint8),
         **_ragged("token", [completion.token_ids for completion in completions], np.int32),
         **_ragged("logprob", [completion.logprobs for completion in completions], logprobs),
@@ -272,12 +274,13 @@ def _completions(columns: Columns) -> Iterator[Completion]:
         columns["finish"].tolist(),
         _texts_of(columns, "fault"),
         _rows(columns, "calls", bool),
+        _rows(columns, "earned", float),
         _rows(columns, "token", int),
         _rows(columns, "logprob", float),
         _rows(columns, "noted", float),
         strict=True,
     )
-    for request_id, index, version, versions, given, finish, fault, calls, token_ids, logprobs, noted in rows:
+    for request_id, index, version, versions, given, finish, fault, calls, earned, token_ids, logprobs, noted in rows:
         yield Completion(
             request_id=str(request_id),
             index=index,
@@ -286,6 +289,7 @@ def _completions(columns: Columns) -> Iterator[Completion]:
             finish_reason=_REASONS[finish],
             fault=str(fault),
             calls=tuple(map(bool, calls)),
+            earned=earned,
             version=version,
             versions=versions,
             given=tuple(zip(given[::2], given[1::2], strict=True)),

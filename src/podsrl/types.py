@@ -130,6 +130,8 @@ class Begun:
     """What a part of `[steer]` keeps with it (`podsrl.lib.watch.Note`), as numbers that float32 holds."""
     calls: tuple[bool, ...] = ()
     """Of each tool call in it that was answered, whether the answer was a result, and no error."""
+    earned: tuple[float, ...] = ()
+    """What an environment gave for each finished turn, up to the last one for which it gave anything."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(index {self.index}, {len(self.token_ids)} tokens)"

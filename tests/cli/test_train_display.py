@@ -57,6 +57,19 @@ def test_the_first_answers_that_could_not_be_judged_are_told_with_their_reason_a
     assert "2 of 512 answers of step 2" in said[0] and "took longer than 10 s" in said[0]
 
 
+def test_the_end_says_how_many_were_invalid_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    display = TrainDisplay(load_config("pods", []), is_plain=True, folder=Path("run"))
+    said: list[str] = []
+    monkeypatch.setattr(display._shown, "say", said.append)
+    with display:
+        for line in (record(1), record(2, invalid=3), record(3), record(4, invalid=4)):
+            display.show(line)
+        said.clear()
+    assert said == [
+        "7 of 2,048 rollouts in 4 steps are invalid and not trained on; why stands in metrics.jsonl (rollouts/invalid)"
+    ]
+
+
 def evaluation(step: int, accuracy: float, **changes: float) -> dict[str, Any]:
     return {"step": step, "eval/accuracy": accuracy, "seconds/train_elapsed": float(step), **changes}
 

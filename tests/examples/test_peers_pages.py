@@ -87,7 +87,9 @@ def test_verifiers_tasksets_of_the_page_load(tmp_path: Path, monkeypatch: pytest
     for block in texts("from-verifiers.md", "python"):
         names.append(block.splitlines()[0].removeprefix("# "))
         Path(names[-1]).write_text(block)
-    assert names == ["sums.py", "my_sums.py"]
+    assert names == ["sums.py", "my_sums.py", "guess.py"]
+    games = load_tasks("podsrl.integrations.verifiers:load", path="guess")
+    assert (len(games.train), len(games.eval), games.correct) == (8, 2, "environment")
     whole = load_tasks("podsrl.integrations.verifiers:load", path="sums")
     assert (len(whole.train), len(whole.eval)) == (80, 20)
     split = load_tasks("my_sums:load")

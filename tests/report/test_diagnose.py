@@ -14,6 +14,7 @@ from podsrl.errors import UsageError
 from podsrl.report.diagnose import CAUSES, HEALTHY, Diagnosis, Part, diagnose
 from podsrl.report.read import read_run
 from run_folders import CONFIG, group_line, kept, rollout_entry, step_line, write_run
+from runs import flags
 
 MIXED = {"groups/mixed": 2, "groups/all_wrong": 0, "rollouts/truncated": 0, "rollouts/invalid": 0}
 
@@ -118,8 +119,8 @@ def test_what_the_run_has_is_not_advised(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cause", [*CAUSES, HEALTHY], ids=lambda cause: cause.name)
 def test_what_is_advised_is_a_valid_config(cause: Any) -> None:
-    for _, flags in cause.parts:
-        load_config("pods", [flag.format(twice=96, quarter=16) for flag in flags])
+    for _, parts in cause.parts:
+        load_config("pods", [part.format(twice=96, quarter=16) for part in parts])
 
 
 def test_the_command_says_the_verdict_first(tmp_path: Path, pods: Callable[..., tuple[int, str, str]]) -> None:
@@ -130,3 +131,27 @@ def test_the_command_says_the_verdict_first(tmp_path: Path, pods: Callable[..., 
     facts = json.loads(pods("diagnose", str(folder), "--json")[1])
     assert facts["verdict"] == "healthy" and facts["savings"][0]["trained"] == 35 / 46
     assert len(facts["try_first"]) == 2
+
+
+KINDS = {
+    "healthy": ("model.path=builtin:arithmetic-mixed", "task.digits=2"),
+    "starved": ("model.path=builtin:arithmetic-rare", "task.digits=3"),
+    "solved": ("model.path=builtin:arithmetic-mixed", "task.digits=1", "rollouts.temperature=0.05"),
+    "over-long": ("model.path=builtin:arithmetic-mixed", "task.digits=2", "rollouts.max_new_tokens=6"),
+}
+"""Verdict -> what makes a run deserve it."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_real_run_of_each_kind_is_named_first_with_commands_that_begin(
+    kind: str, tmp_path: Path, pods: Callable[..., tuple[int, str, str]]
+) -> None:
+    sizes = ("rollouts.max_new_tokens=40", "rollouts.num_prompts=8", "task.num_eval=8", "stop.steps=2")
+    folder = str(tmp_path / "run")
+    assert pods("train", "pods", *flags(*sizes, *KINDS[kind]), "--plain", "--out", folder)[0] == 0
+    code, said, _ = pods("diagnose", folder)
+    assert code == 0 and f" is {kind}: " in " ".join(said.split("\n\n")[0].split())
+    tries = json.loads(pods("diagnose", folder, "--json")[1])["try_first"]
+    assert 2 <= len(tries) <= 3
+    for command in tries:
+        load_config(command.split()[2], command.split()[3:])

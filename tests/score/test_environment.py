@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.score import Environment, Reply
+from podsrl.score import Environment, Reply, Scorer
 from podsrl.score.base import Fault
+from podsrl.score.workers.turns import read_reply
 from podsrl.types import Task
 
 TASK = Task(id="a", prompt="7+5", answer="12")
@@ -26,6 +29,29 @@ def test_calls_that_end_badly_are_faults_of_their_own_and_random_numbers_those_o
     assert reasons[0].startswith(" took longer than 1 s") and reasons[1] == ": its worker died (exit code 7)"
     assert reasons[2].startswith(" raised SystemExit: 0") and reasons[3].startswith(" raised MemoryError")
     assert replies[6] == replies[7] != replies[8]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (("go", 1), Reply(("go",), reward=1.0)),
+        ((None, 0.5), Reply(reward=0.5)),
+        (("go", None), Reply(("go",))),
+        (("go", math.nan), "environment 'mine' returned nan, not a finite number"),
+        (("go", "1"), "environment 'mine' returned '1' (str), not a number"),
+        ((b"go", 1.0), "environment 'mine' returned b'go', not a text"),
+        ((("go", 1.0), 2.0), "environment 'mine' returned ('go', 1.0), not a text"),
+        (("go", 1.0, 2.0), "environment 'mine' returned ('go', 1.0, 2.0), not a text"),
+    ],
+)
+def test_a_reply_may_have_a_reward(value: object, found: object) -> None:
+    reply = read_reply("mine", value)
+    assert (reply.reason if isinstance(reply, Fault) else reply) == found
+
+
+def test_the_reward_environment_has_the_weight_1() -> None:
+    with pytest.raises(UsageError, match=r"weight of 'environment' is 0\.5; wanted 1"):
+        Scorer({"environment": 0.5}, correct="environment")
 
 
 @pytest.mark.parametrize(

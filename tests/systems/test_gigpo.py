@@ -69,6 +69,23 @@ def test_what_is_not_kept_is_compared_with_nothing_and_nothing_stays_empty() -> 
     assert none.shape == (0,)
 
 
+def test_rewards_of_turns_stand_where_they_were_given() -> None:
+    """γ = 1/2. Row 0 earns 2 and 0 of its 3: returns 2 + 1/2, 1. Row 1 earns 0 and 4 of its 4: 2, 4. Means 9/4, 5/2."""
+    one, other, *_ = FOUR.rollouts
+    group = made.group("q", earning(one, (2.0, 0.0)), earning(other, (0.0, 4.0)))
+    [found] = Anchors(discount=0.5).shape([group], [kept(group)], [torch.zeros(2)])
+    assert [found[0, 0], found[1, 0], found[0, 3], found[1, 3]] == [0.25, -0.25, -1.5, 1.5]
+    unpaid = made.group("q", *(replace(each, parts={}) for each in group.rollouts))
+    [found] = Anchors(discount=0.5).shape([unpaid], [kept(unpaid)], [torch.zeros(2)])
+    assert [found[0, 0], found[1, 0], found[0, 3], found[1, 3]] == [-0.25, 0.25, -0.5, 0.5]
+
+
+def earning(one: Rollout, earned: tuple[float, ...]) -> Rollout:
+    """A rollout with rewards of its turns, and that of an answer that is right beside."""
+    parts = {"environment": sum(earned), "correct": one.reward}
+    return replace(one, completion=replace(one.completion, earned=earned), parts=parts, reward=sum(parts.values()))
+
+
 @pytest.mark.parametrize("state", ["reply", "tokens"])
 def test_random_conversations_as_a_twin_that_compares_every_pair_of_turns(state: str) -> None:
     rng = random.Random(1)

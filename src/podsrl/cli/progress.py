@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextCol
 from rich.table import Column
 from rich.text import Text
 
-from podsrl.cli.console import errors
+from podsrl.cli.console import counted, errors
 from podsrl.cli.picture import LEAST_HEIGHT, Picture
 from podsrl.config.schema import RunConfig
 from podsrl.errors import cut
@@ -240,7 +241,8 @@ class TrainDisplay:
         self._share = 0.0
         self._total: float | None = None  # until the first evaluation, which is no part of the pace
         self._held_out = ""
-        self._warned: set[str] = set()
+        self._seen, self._told = Counter[str](), dict[str, int]()
+        self._num_asked = 0
         self.num_steps = 0
         """Steps shown so far."""
 
@@ -250,6 +252,10 @@ class TrainDisplay:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        for metric, (what, _) in _WARNINGS.items():
+            if self._seen[metric] > self._told.get(metric, 0):
+                what = what.format(f"of {self._num_asked:,}", f"in {counted(self.num_steps, 'step')}")
+                self.say(f"{self._seen[metric]:,} {what}; why stands in metrics.jsonl ({metric})")
         self._shown.__exit__(*error)
 
     def say(self, text: str) -> None:
@@ -283,10 +289,12 @@ class TrainDisplay:
         self._shown.update(self._share, self._total, ", ".join(part for part in parts if part))
 
     def _notice(self, record: dict[str, Any]) -> None:
-        """Warn, once each, that rollouts are invalid, and that answers were not judged."""
+        """Warn, once each, that rollouts are invalid, and that answers were not judged; the end says how many."""
+        self._num_asked += record["rollouts/all"]
         for metric, (what, reasons) in _WARNINGS.items():
-            if record.get(metric) and metric not in self._warned:
-                self._warned.add(metric)
+            self._seen[metric] += record.get(metric) or 0
+            if record.get(metric) and metric not in self._told:
+                self._told[metric] = record[metric]
                 what = what.format(f"of {record['rollouts/all']}", f"of step {record['step']}")
                 self.say(
                     f"warning: {record[metric]} {what} ({'; '.join(record[reasons])}); later ones are counted in "

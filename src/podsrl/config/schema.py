@@ -137,7 +137,8 @@ class TaskConfig(Section):
     counts correct answers in that format. Default: the task set's own."""
     environment: Annotated[str | None, Names("podsrl.score.workers.turns:ENVIRONMENTS")] = None
     """A function "module:function", `reply(task, turns)`, that answers the model's turns: what it returns is read by
-    the model, which goes on behind it; None ends the rollout (docs/turns.md). Default: the task set's own, if any."""
+    the model, which goes on behind it; None ends the rollout. A pair has a reward of the turn behind it, for the reward
+    "environment" (docs/turns.md). Default: the task set's own, if any."""
     tools: Annotated[tuple[str, ...], BeforeValidator(parse_names)] = ()
     """Functions "module:function" that the model may call, in the form of its chat template, which shows them; it reads
     their results and goes on, and a turn without a call ends the rollout (docs/turns.md). They take the place of

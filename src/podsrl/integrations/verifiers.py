@@ -1,23 +1,36 @@
-"""Tasksets of verifiers as task sets: their questions, and their rewards as one reward. See docs/from-verifiers.md.
+"""Tasksets of verifiers as task sets: their questions, their rewards, their turns. See docs/from-verifiers.md.
 
     pods train --task.name=podsrl.integrations.verifiers:load --task.path=TASKSET
 
 A taskset of verifiers (0.4 or later) says what is asked and how an answer is scored, and leaves the way to the answer
-to an agent. Here that way is one completion of the policy. A task that needs more than that is an error.
+to an agent. Here that way is one completion of the policy, or one conversation with an environment of its own. A task
+that needs more than that is an error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import sys
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from podsrl.errors import UnavailableError, UsageError, short
+from podsrl.errors import UnavailableError, UsageError
+from podsrl.integrations.verifiers_traces import (
+    CONFIG,
+    DATA,
+    KIND,
+    Messages,
+    add_to,
+    content_of,
+    messages_of,
+    name_of,
+    new_trace,
+    original,
+    rebuilt,
+)
+from podsrl.integrations.verifiers_turns import ENV, ENV_CONFIG, REPLY, play, reply
 from podsrl.lib.user_function import calling, reason_of
+from podsrl.score import EARNED
 from podsrl.tasks import MOST_HELD_OUT, TaskSet
 from podsrl.tasks.split import hold_out, take_eval, without_held_out
 from podsrl.types import Task
@@ -27,8 +40,6 @@ if TYPE_CHECKING:
 
 REWARD = "podsrl.integrations.verifiers:reward"
 """The reward of these task sets, as `task.rewards` and `task.correct` name it."""
-_KIND, _DATA, _CONFIG = "verifiers_task", "verifiers_data", "verifiers_config"
-"""Columns from which a worker process makes the task anew: its class, its data and its config."""
 
 
 def load(*, path: str, num_eval: int, seed: int) -> TaskSet:
@@ -39,59 +50,75 @@ def load(*, path: str, num_eval: int, seed: int) -> TaskSet:
         num_eval, seed: see `task_set`.
 
     Raises:
-        UsageError: verifiers is not installed, there is no such taskset, it comes with an environment or a harness of
-            its own, or as of `task_set`.
+        UsageError: verifiers is not installed, there is no such taskset, it comes with a harness of its own, or as of
+            `task_set`.
     """
     loaders = _loaders()
     with calling(f"verifiers' taskset task.path = '{path}'"):
-        environment, harness = loaders.environment_class(path), loaders.default_harness_id(path)
-        taskset = loaders.load_taskset(loaders.taskset_config_type(path)(id=path))
-    if environment is not loaders.SingleAgentEnv or harness == path:
-        raise _refusal(path, "it brings an environment or a harness of its own")
-    return task_set(taskset, name=path, num_eval=num_eval, seed=seed)
+        kind, harness = loaders.environment_class(path), loaders.default_harness_id(path)
+        config = loaders.taskset_config_type(path)(id=path)
+        taskset, environment = loaders.load_taskset(config), None
+        if kind is not loaders.SingleAgentEnv:
+            environment = loaders.load_environment(loaders.env_config_type(path)(taskset=config))
+    if harness == path:
+        raise _refusal(path, "it brings a harness of its own")
+    return task_set(taskset, environment=environment, name=path, num_eval=num_eval, seed=seed)
 
 
 def task_set(
     taskset: vf.Taskset,
     held_out: vf.Taskset | None = None,
     *,
+    environment: vf.Env[Any] | None = None,
     name: str = "",
     num_eval: int = MOST_HELD_OUT,
     seed: int = 0,
 ) -> TaskSet:
     """Turn a taskset into a task set; for a loader of your own, which gives the taskset its config.
 
-    The reward is the weighted sum that verifiers computes. An answer counts as correct where it is at least 1: set
-    `task.correct` to a function of your own where a right answer can have less. Questions are chat messages.
+    The reward is the weighted sum that verifiers computes; with an environment, what it gives for the turns adds up to
+    it (`podsrl.integrations.verifiers_turns`). An answer counts as correct where it is at least 1: set `task.correct`
+    to a function of your own where a right answer can have less. Questions are chat messages.
 
     Args:
         taskset: its tasks are of classes that another process can import.
         held_out: the tasks to evaluate on; None: some of the first taskset.
+        environment: what answers the model's turns; None: an answer is one completion.
         name: of the set in messages; empty: the name of the taskset's class.
         num_eval: how many to evaluate on, at least 1. Where there are no more than the default, a fifth is held out,
             or all of `held_out` is taken.
         seed: of the choice of these.
 
     Raises:
-        UsageError: a task wants more than one completion, or is not what it was after a way through JSON; or the number
-            of tasks does not fit.
+        UsageError: a task wants more than one completion, or an environment more than one conversation in texts; one of
+            them is not what it was after a way through JSON; or the number of tasks does not fit.
     """
     name = name or type(taskset).__name__
-    train = _tasks(taskset, name)
+    if environment is not None and (because := _refused(environment)):
+        raise _refusal(name, because)
+    train = _tasks(taskset, name, environment)
     notes: tuple[str, ...] = ()
     if held_out is None:
         # Without task.num_eval a loader gets the default, which may be more than there are.
         count = None if num_eval == MOST_HELD_OUT >= len(train) else num_eval
         kept, test = hold_out(f"taskset '{name}'", train, count, seed)
     else:
-        of_test = _tasks(held_out, f"{name}/eval")
+        of_test = _tasks(held_out, f"{name}/eval", environment)
         kept, of_split = without_held_out(train, of_test, "the held-out taskset")
         count = None if num_eval == MOST_HELD_OUT else num_eval
         test = take_eval(f"taskset '{name}/eval'", of_test, count, seed)
         notes += of_split
-    notes += _notes(test)
+    judge = REWARD if environment is None else EARNED
     return TaskSet(
-        name=name, train=kept, eval=test, rewards={REWARD: 1.0}, correct=REWARD, format=None, chat=True, notes=notes
+        name=name,
+        train=kept,
+        eval=test,
+        rewards={judge: 1.0},
+        correct=judge,
+        format=None,
+        chat=True,
+        environment=None if environment is None else REPLY,
+        notes=notes + (_notes(test) if environment is None else ()),
     )
 
 
@@ -101,10 +128,14 @@ def reward(task: Task, completion: str) -> float:
     The trace that the rewards read has the prompt's messages and the whole completion as the content of one more, also
     where a part of it is reasoning. It has no model calls, and so no token counts and no finish reason.
     """
-    scored = _original(task)
+    scored = original(task)
+    import verifiers.v1 as vf
     from verifiers.v1.errors import TaskError
 
-    trace = _trace(scored, task, completion)
+    asked: Messages = ({"role": "user", "content": task.prompt},) if isinstance(task.prompt, str) else task.prompt
+    trace = new_trace(scored, asked)
+    add_to(trace, vf.AssistantMessage(content=completion), is_sampled=True)
+    trace.stop("agent_completed")
     try:
         asyncio.run(scored.score(trace))
     except TaskError as error:
@@ -127,33 +158,39 @@ def _loaders() -> Any:
 
 
 def _refusal(name: str, because: str) -> UsageError:
-    wanted = "wanted tasks whose answer is one completion, scored without tools, a container or another model"
+    wanted = (
+        "wanted tasks whose answer is one completion, or the turns of one conversation, scored without tools, a "
+        "container or another model"
+    )
     return UsageError(f"verifiers' taskset '{name}' cannot be trained here: {because}; {wanted}")
 
 
-def _tasks(taskset: vf.Taskset, name: str) -> list[Task]:
+def _tasks(taskset: vf.Taskset, name: str, environment: vf.Env[Any] | None) -> list[Task]:
     if not taskset.bounded:
         raise _refusal(name, "it yields tasks without end (bound it with `take(count)` in a loader of your own)")
     if taskset.toolsets(taskset.config):
         raise _refusal(name, "it has tools")
     with calling(f"verifiers' taskset '{name}'"):
-        return [_as_task(task, name) for task in taskset]
+        return [_as_task(task, name, environment) for task in taskset]
 
 
-def _as_task(task: vf.Task, name: str) -> Task:
+def _as_task(task: vf.Task, name: str, environment: vf.Env[Any] | None) -> Task:
     where = f"{name}/{task.data.idx}"
-    if because := _obstacle(task):
+    if because := _obstacle(task, environment):
         raise _refusal(where, because)
-    messages = tuple(_messages(task.data))
+    messages = tuple(messages_of(task.data)) if environment is None else _opening(environment, task, where)
     is_text = len(messages) == 1 and messages[0]["role"] == "user"
     columns = {
-        _KIND: f"{type(task).__module__}:{type(task).__qualname__}",
-        _DATA: task.data.model_dump_json(),
-        _CONFIG: task.config.model_dump_json(),
+        KIND: name_of(type(task)),
+        DATA: task.data.model_dump_json(),
+        CONFIG: task.config.model_dump_json(),
     }
     reward.worker_modules.add(type(task).__module__)  # type: ignore[attr-defined]
-    rebuilt = _rebuilt(columns[_KIND], columns[_DATA], columns[_CONFIG])
-    if type(rebuilt) is not type(task) or rebuilt.data != task.data or rebuilt.config != task.config:
+    if environment is not None:
+        columns |= {ENV: name_of(type(environment)), ENV_CONFIG: environment.config.model_dump_json()}
+        reply.worker_modules |= {type(task).__module__, type(environment).__module__}  # type: ignore[attr-defined]
+    found = rebuilt(columns[KIND], columns[DATA], columns[CONFIG])
+    if type(found) is not type(task) or found.data != task.data or found.config != task.config:
         raise _refusal(where, "its class, data or config is not the same after a way through JSON to another process")
     return Task(
         id=where,
@@ -165,7 +202,7 @@ def _as_task(task: vf.Task, name: str) -> Task:
 
 def _notes(tasks: Sequence[Task]) -> tuple[str, ...]:
     """A warning where no answer could count as correct, in the usual case of rewards of at most 1."""
-    weights = [getattr(reward, "_vf_weight", 1.0) for task in tasks[:1] for reward in _original(task).hooks("reward")]
+    weights = [getattr(reward, "_vf_weight", 1.0) for task in tasks[:1] for reward in original(task).hooks("reward")]
     most = sum(max(weight, 0.0) for weight in weights)
     if most >= 1 or not weights:
         return ()
@@ -175,8 +212,34 @@ def _notes(tasks: Sequence[Task]) -> tuple[str, ...]:
     )
 
 
-def _obstacle(task: vf.Task) -> str | None:
-    """What a task wants beyond one completion; None: nothing."""
+def _refused(environment: vf.Env[Any]) -> str | None:
+    """Why an environment cannot be played here; None: it can."""
+    from verifiers.v1.configs.agent import agent_config_fields
+    from verifiers.v1.env import Env
+
+    kind = type(environment)
+    if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+        return f"a worker process cannot import its environment {kind.__qualname__}; put it into a file of its own"
+    if len(agents := agent_config_fields(environment.config)) != 1:
+        return f"its environment has several agents: {', '.join(agents)}"
+    if overridden := [hook for hook in ("start", "stop") if getattr(kind, hook) is not getattr(Env, hook)]:
+        return f"its environment has the hook '{overridden[0]}', which keeps something running"
+    return None
+
+
+def _opening(environment: vf.Env[Any], task: vf.Task, where: str) -> tuple[dict[str, Any], ...]:
+    """What the model reads before its first turn."""
+    try:
+        waiting = play(environment, task, (), waits=True)
+    except UsageError as error:
+        raise _refusal(where, str(error)) from None
+    if waiting is None:
+        raise _refusal(where, "its environment asks its agent nothing")
+    return tuple({"role": message.role, "content": content_of(message)} for message in waiting.trace.messages)
+
+
+def _obstacle(task: vf.Task, environment: vf.Env[Any] | None) -> str | None:
+    """What a task wants beyond one completion, or the turns of one conversation; None: nothing."""
     from verifiers.v1.task import Task as AnyTask
     from verifiers.v1.utils.decorators import discover_decorated
 
@@ -193,80 +256,14 @@ def _obstacle(task: vf.Task) -> str | None:
         return f"it has the hook '{overridden[0]}', which works on a runtime"
     if task.hooks("stop") or discover_decorated(task, "intercept"):
         return "it stops or changes single turns"
-    if not rewards:
+    if not rewards and environment is None:
         return "it has no reward"
     for function in rewards:
         runtime = inspect.signature(function).parameters.get("runtime")
         if runtime is not None and runtime.default is runtime.empty:
             return f"its reward '{function.__name__}' reads a runtime"
-    if data.prompt is None:
+    if data.prompt is None and environment is None:
         return "a simulated user opens the conversation"
-    if not all(isinstance(message["content"], str) and message["role"] != "tool" for message in _messages(data)):
+    if not all(isinstance(message["content"], str) and message["role"] != "tool" for message in messages_of(data)):
         return "its prompt holds images or uses of tools"
     return None
-
-
-def _messages(data: vf.TaskData) -> list[dict[str, Any]]:
-    """The prompt as role and content; content is no text where a message holds anything else."""
-    system = [] if data.system_prompt is None else [{"role": "system", "content": data.system_prompt}]
-    if isinstance(data.prompt, str):
-        return [*system, {"role": "user", "content": data.prompt}]
-    return [*system, *({"role": message.role, "content": _content(message)} for message in data.prompt or [])]
-
-
-def _content(message: Any) -> str | None:
-    if getattr(message, "tool_calls", None):
-        return None
-    if isinstance(message.content, list):
-        texts = [part.text for part in message.content if part.type == "text"]
-        return "\n".join(texts) if len(texts) == len(message.content) else None
-    content: str | None = message.content
-    return content
-
-
-def _original(task: Task) -> vf.Task:
-    return _rebuilt(task.columns[_KIND], task.columns[_DATA], task.columns[_CONFIG])
-
-
-@lru_cache(maxsize=1024)
-def _rebuilt(kind: str, data: str, config: str) -> vf.Task:
-    """The task, if it is one of verifiers'; a column of the data imports nothing."""
-    from verifiers.v1.task import Task as AnyTask
-
-    module, _, name = kind.partition(":")
-    try:
-        found: Any = attrgetter(name)(sys.modules[module])
-    except (KeyError, AttributeError):
-        found = None
-    if not (isinstance(found, type) and issubclass(found, AnyTask)):
-        wanted = "wanted a class below verifiers' Task, of a module that the task set's loader has imported"
-        raise UsageError(f"{_KIND} = {short(kind)}: {wanted}")
-    kept: Any = found
-    return kept(kept.data_type().model_validate_json(data), kept.config_type().model_validate_json(config))
-
-
-def _trace(scored: vf.Task, task: Task, completion: str) -> Any:
-    """What verifiers would have recorded: the messages that the policy got, and its answer."""
-    import verifiers.v1 as vf
-    from verifiers.v1.graph import MessageNode
-    from verifiers.v1.state import state_cls
-    from verifiers.v1.trace import AgentInfo, TraceTask
-
-    kinds = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
-    asked: tuple[Mapping[str, str], ...] = (
-        ({"role": "user", "content": task.prompt},) if isinstance(task.prompt, str) else task.prompt
-    )
-    trace = vf.Trace(
-        task=TraceTask(type=type(scored).__name__, data=scored.data, key=scored.key, hash=scored.hash),
-        state=state_cls(type(scored))(),
-        agent=AgentInfo(config=vf.AgentConfig()),
-    )
-    messages = [
-        *(kinds[each["role"]](content=each["content"]) for each in asked),
-        vf.AssistantMessage(content=completion),
-    ]
-    for place, message in enumerate(messages):
-        parent = place - 1 if place else None
-        trace.nodes.append(MessageNode(parent=parent, message=message, sampled=place == len(asked)))
-    trace.stop("agent_completed")
-    return trace

@@ -33,8 +33,9 @@ def replies_ids(tokenizer: Tokenizer, replies: Sequence[Conversation], is_chat: 
     marked = [i for i, (_, stands_for) in enumerate(stood_in) if stands_for]
     found = dict(zip(marked, control.encode_rendered([(texts[i], stood_in[i][1]) for i in marked]), strict=True))
     plain = [i for i in range(len(texts)) if i not in found and texts[i]]
-    encoded = tokenizer([texts[i] for i in plain], add_special_tokens=False)["input_ids"] if plain else []
-    found |= {i: tuple(ids) for i, ids in zip(plain, encoded, strict=True)}
+    if plain:  # the rollout's own limit says what is too long
+        encoded = tokenizer([texts[i] for i in plain], add_special_tokens=False, verbose=False)["input_ids"]
+        found |= {i: tuple(ids) for i, ids in zip(plain, encoded, strict=True)}
     return [found.get(i, ()) for i in range(len(texts))]
 
 

@@ -210,7 +210,9 @@ def _share(run: Logged, part: str, whole: str) -> float | None:
 
 
 _CUT = "raise rollouts.max_new_tokens, or reward shorter answers: a cut answer can rarely be correct"
-_INVALID = "a reward function raises or returns nothing usable: `pods check-reward` tries it alone"
+_INVALID = (
+    "a reward function or the environment raises or returns nothing usable: `pods check-reward` tries a reward alone"
+)
 REASONS = {
     "right": ("answers are correct", "the model solves these questions: train it on harder ones, or end here"),
     "invalid": ("rewards are invalid", _INVALID),

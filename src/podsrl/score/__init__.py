@@ -14,12 +14,14 @@ from podsrl.score.base import BatchReward, Reward, RowReward
 from podsrl.score.environment import Environment
 from podsrl.score.rewards import BOUNDS, EXTRACTORS, MARKS, REWARDS
 from podsrl.score.rewards.answers import is_correct
+from podsrl.score.rewards.earned import EARNED
 from podsrl.score.scorer import Scorer, ScoreStats
 from podsrl.score.workers.tools import Tools, find_tools
 from podsrl.score.workers.turns import Reply
 
 __all__ = [
     "BOUNDS",
+    "EARNED",
     "EXTRACTORS",
     "MARKS",
     "REWARDS",

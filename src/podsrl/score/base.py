@@ -110,7 +110,7 @@ def fault_of(name: str, error: BaseException, what: str = "reward") -> Fault:
     return Fault(kind=kind, reason=f"{what} '{name}' raised {one_line(reason_of(error), _MAX_REASON)}")
 
 
-def read_value(name: str, value: object) -> float | Fault:
+def read_value(name: str, value: object, what: str = "reward") -> float | Fault:
     """Turn what `name` returned for one row (a number, or a numpy or torch scalar) into a finite number, or a fault.
 
     Example:
@@ -120,26 +120,26 @@ def read_value(name: str, value: object) -> float | Fault:
     if type(value) is float and math.isfinite(value):  # the usual case first: this runs for every rollout
         return value
     if value is None:
-        return Fault(kind="none", reason=f"reward '{name}' returned None")
+        return Fault(kind="none", reason=f"{what} '{name}' returned None")
     try:
-        return _read_number(name, value)
+        return _read_number(name, value, what)
     except BaseException as error:  # a user's object may raise anything
-        fault = fault_of(name, error)
+        fault = fault_of(name, error, what)
         return Fault(kind=fault.kind, reason=f"{fault.reason} (when its value was read)")
 
 
-def _read_number(name: str, value: object) -> float | Fault:
+def _read_number(name: str, value: object, what: str) -> float | Fault:
     item = getattr(value, "item", None)  # of a numpy or torch scalar
     number = item() if callable(item) and getattr(value, "shape", None) == () else value
     if not isinstance(number, Real):
-        reason = f"reward '{name}' returned {_cut(repr(value))} ({_type_name(value)}), not a number"
+        reason = f"{what} '{name}' returned {_cut(repr(value))} ({_type_name(value)}), not a number"
         return Fault(kind="not_a_number", reason=reason)
     try:
         number = float(number)
     except OverflowError:  # a whole number beyond the largest float
         number = math.inf
     if not math.isfinite(number):
-        return Fault(kind="not_finite", reason=f"reward '{name}' returned {number}, not a finite number")
+        return Fault(kind="not_finite", reason=f"{what} '{name}' returned {number}, not a finite number")
     return number
 
 

@@ -39,7 +39,8 @@ class Environment:
         names, what = (tuple(tools), "tool") if tools else ((name,), "environment")
         self.option = f"task.tools = {[*tools]}" if tools else f"task.environment = {name!r}"
         """What named it, with its value, for messages."""
-        [self.name] = find_replies(what, names)
+        found = find_replies(what, names)
+        [self.name] = found
         for each in names:
             if ":" in each and not is_importable_by_workers(each):
                 raise UsageError(
@@ -47,7 +48,8 @@ class Environment:
                 )
         self.tools = find_tools(tools)
         """The functions by the names that the model calls; empty: a function of the user's answers."""
-        setup = Setup(names=names, memory_bytes=MEMORY_BYTES, what=what)
+        modules = tuple(sorted(getattr(found[self.name], "worker_modules", ())))
+        setup = Setup(names=names, memory_bytes=MEMORY_BYTES, what=what, modules=modules)
         self._dispatcher = Dispatcher(setup, workers or default_workers(), timeout_seconds, is_capped=True)
         self._end = weakref.finalize(self, self._dispatcher.close)
 
@@ -59,15 +61,15 @@ class Environment:
 
     def reply(self, job: TurnJob) -> Reply | Fault:
         """Wait for what `ask` began. RewardError: the workers cannot be started."""
-        found: Reply | Fault = self._dispatcher.outcome(job)
-        return found
+        outcome: Reply | Fault = self._dispatcher.outcome(job)
+        return outcome
 
     def probe(self, task: Task) -> list[str]:
         """Try it on a made-up turn; give a warning where it fails. UsageError: it gives something that is no text."""
         reply = self.reply(self.ask(task, ["Answer: 0."]))
         if not isinstance(reply, Fault):
             return []
-        if reply.kind == "not_a_text":
+        if reply.kind in {"not_a_text", "not_a_number"}:
             raise UsageError(f"{self.option}: {reply.reason}; wanted {WANTED}")
         return [reply.reason]
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from podsrl.errors import RewardError, UsageError
-from podsrl.score.base import Fault, Rows, Values
+from podsrl.score.base import Fault, Rows, Values, collect
 from podsrl.score.forms import BatchForm
 from podsrl.score.panel import Panel
 from podsrl.score.rewards import EXTRACTORS, SLOW
+from podsrl.score.rewards.earned import EARNED, earned
 from podsrl.types import Completion, Rollout, Task
 
 _DUMMY_TEXTS = ("Answer: 0.", "I do not know.")
@@ -193,7 +194,12 @@ class Scorer:
             token_ids=[row.completion.token_ids for row in judged],
         )
         self._panel.submit(rows.tasks, rows.texts)  # the workers are busy while other functions are called here
-        found = {name: self._panel.judge(name, rows) for name in self._panel.forms}
+        found = {
+            name: collect([earned(row.completion) for row in judged])
+            if name == EARNED
+            else self._panel.judge(name, rows)
+            for name in self._panel.forms
+        }
         self._panel.forget(rows.tasks, rows.texts)
         self._count(found)
         extract = EXTRACTORS.get(self._correct)
@@ -278,7 +284,7 @@ class Scorer:
         self._panel.start(task)
         judged = {}
         for name in self._panel.forms:
-            if name in SLOW:  # known to keep the contract, and its workers take a second to start
+            if name in SLOW or name == EARNED:  # known to keep the contract; workers take a second to start
                 judged[name] = Values(values=[0.0] * len(rows), faults={})
                 continue
             judged[name] = self._panel.judge(name, rows)
@@ -298,6 +304,10 @@ def _check_weights(rewards: Mapping[str, float]) -> None:
     for name, weight in rewards.items():
         if not isinstance(weight, (int, float)) or not math.isfinite(weight):
             raise UsageError(f"task.rewards: the weight of '{name}' is {weight!r}; wanted a finite number")
+    if (weight := rewards.get(EARNED, 1.0)) != 1:
+        raise UsageError(
+            f"task.rewards: the weight of '{EARNED}' is {weight!r}; wanted 1: how much it gives, the environment says"
+        )
     if not any(rewards.values()):
         raise UsageError(f"task.rewards: all weights of {list(rewards)} are 0; give at least one another weight")
 

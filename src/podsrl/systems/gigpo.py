@@ -1,7 +1,9 @@
 """GiGPO, group-in-group policy optimisation (Feng et al. 2025, arXiv 2505.10978): an advantage for each turn.
 
-A rollout of K turns has the reward R. Its turn t, from 0, begins in a state and has the return γ^(K-1-t) R. Turns of a
-group's rollouts that begin in the same state are compared with each other; the advantage of a turn's tokens is
+A rollout of K turns has the reward R. Its turn t, from 0, begins in a state and has the return γ^(K-1-t) R; where the
+environment gives rewards for turns, it has the sum of γ^(s-t) r_s over the turns s from t on, and of R what they leave
+stands at the last turn. Turns of a group's rollouts that begin in the same state are compared with each other; the
+advantage of a turn's tokens is
 
     A + weight · (return − mean of the returns in that state)        0 in place of the bracket where the turn is alone
 
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from podsrl.score import EARNED
 from podsrl.types import Group, Rollout, Selection
 
 _EPS = 1e-6
@@ -65,15 +68,25 @@ class Anchors:
         found = (advantages.unsqueeze(1).expand(-1, longest) if advantages.ndim == 1 else advantages).clone()
         of_state: dict[tuple[Tokens | None, Tokens], list[tuple[int, int, int, float]]] = defaultdict(list)
         for row, rollout in enumerate(kept):
-            turns = rollout.completion.turns
-            for place, (start, end) in enumerate(turns):
-                gain = rollout.reward * self._discount ** (len(turns) - 1 - place)
+            gains = self._returns(rollout)
+            for place, ((start, end), gain) in enumerate(zip(rollout.completion.turns, gains, strict=True)):
                 of_state[rollout.prompt_ids, self._read(rollout, place)].append((row, start, end, gain))
         for same in of_state.values():
             added = self._compared(np.array([gain for *_, gain in same]))
             for (row, start, end, _), value in zip(same, added.tolist(), strict=True):
                 found[row, start:end] += self._weight * value
         return found
+
+    def _returns(self, rollout: Rollout) -> list[float]:
+        """Of each turn: what it and the later ones gain."""
+        done = rollout.completion
+        earned = done.earned if EARNED in rollout.parts else ()
+        rest, num_turns = rollout.reward - sum(earned), len(done.turns)
+        return [
+            rest * self._discount ** (num_turns - 1 - place)
+            + sum(gain * self._discount ** (later - place) for later, gain in enumerate(earned) if later >= place)
+            for place in range(num_turns)
+        ]
 
     def _read(self, rollout: Rollout, place: int) -> Tokens:
         """The state in which a turn begins."""

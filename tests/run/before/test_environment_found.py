@@ -6,7 +6,7 @@ import pytest
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.run.before.environment import find_environment, turn_notes
+from podsrl.run.before.environment import check_earned, find_environment, turn_notes
 from podsrl.tasks import load_tasks
 
 
@@ -61,3 +61,9 @@ def test_tools_that_cannot_be_used_are_named(name: str, options: list[str], matc
     tasks = load_tasks(name, digits=1, num_eval=4, chat=config.task.chat)
     with pytest.raises(UsageError, match=match):
         find_environment(config, tasks, tasks.eval[0])
+
+
+def test_the_reward_of_an_environment_wants_one() -> None:
+    check_earned(None, {"correct", None})
+    with pytest.raises(UsageError, match=r"'environment' is what task.environment gives.*: name a function there"):
+        check_earned(None, {"environment"})

@@ -169,6 +169,26 @@ def test_an_environment_that_fails_loses_that_rollout_alone() -> None:
     assert lost and not lost & kept
 
 
+def test_rewards_of_turns_add_up_and_the_last_turn_is_heard_too() -> None:
+    """What is said to a last turn is read by nobody; a turn that was cut earns nothing."""
+    trainer = trainer_of(
+        None,
+        *("task.environment=environments:pays", "task.max_turns=3", "task.reward_workers=1"),
+        *("task.rewards={environment=1.0,format=0.5}", "task.correct=environment"),
+    )
+    result, eos, num_heard = training_step(trainer), trainer.tokenizer.eos_token_id, set[int]()
+    trainer.close()
+    for rollout in (each for group in result.groups for each in group.rollouts):
+        done = rollout.completion
+        turns = [trainer.tokenizer.decode(done.token_ids[a:b], skip_special_tokens=True) for a, b in done.turns]
+        heard = turns if done.token_ids[-1] == eos else turns[:-1]
+        gain = environments.paid(heard)
+        assert sum(done.earned) == rollout.parts["environment"] == gain and rollout.is_correct == (gain >= 1)
+        assert rollout.reward == gain + 0.5 * rollout.parts["format"]
+        num_heard.add(len(heard))
+    assert {2, 3} <= num_heard
+
+
 def test_one_turn_is_as_without_an_environment() -> None:
     assert answers(trainer_of(environments.ends)) == answers(trainer_of(None))
 
@@ -184,10 +204,7 @@ def test_closed_groups_are_those_of_whole_ones() -> None:
 
 
 @pytest.mark.parametrize("order", ["sync", "ahead"])
-def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(
-    order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Beside, "abilities", Beside.abilities | {"start"})
+def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(order: str, tmp_path: Path) -> None:
     more = (f"steps.name={order}", "rollouts.generator=beside:beside")
     trainer = trainer_of(environments.echo, *more)
     training_step(trainer)
@@ -300,3 +317,9 @@ def test_calls_and_those_that_failed_are_counted() -> None:
     assert line["tools/calls"] == sum(len(done.calls) for done in found)
     assert 0 < line["tools/failed"] == sum(done.calls[:1] == (False,) for done in found) < line["tools/calls"]
     assert "tools/calls" not in step_metrics(training_step(trainer_of(None)))
+
+
+def test_a_generator_that_cannot_go_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Beside, "abilities", Beside.abilities - {"start"})
+    with pytest.raises(UsageError, match=r"'environments:echo'.*lacks the ability 'start': use rollouts.generator"):
+        Trainer(config_of("task.environment=environments:echo", "rollouts.generator=beside:beside"))

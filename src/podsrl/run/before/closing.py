@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from podsrl.config.schema import BudgetConfig, RunConfig
 from podsrl.errors import UsageError, short
-from podsrl.score import BOUNDS, REWARDS, Scorer
+from podsrl.score import BOUNDS, EARNED, REWARDS, Scorer
 from podsrl.select import Rule, select_groups
 from podsrl.types import group_of_rewards
 from podsrl.update.advantage import Advantage, reads_groups
@@ -104,7 +104,7 @@ def reward_bounds(rewards: Mapping[str, float]) -> tuple[float, float] | None:
         >>> reward_bounds({"correct": 1.0, "format": 0.5}), reward_bounds({"my_rewards:length": 1.0})
         ((0.0, 1.5), None)
     """
-    if any(weight and name not in REWARDS for name, weight in rewards.items()):
+    if any(weight and (name not in REWARDS or name == EARNED) for name, weight in rewards.items()):
         return None
     lowest = highest = 0.0
     for weight in rewards.values():  # added in the scorer's order

@@ -8,7 +8,7 @@ from typing import Any
 from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.errors import UsageError
 from podsrl.policy import replies_ids, with_tools
-from podsrl.score import Environment
+from podsrl.score import EARNED, Environment
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
 
@@ -52,6 +52,15 @@ def find_environment(config: RunConfig, tasks: TaskSet, first: Task) -> tuple[En
         warnings = tuple(environment.probe(first))
         on_error.pop_all()
     return environment, warnings
+
+
+def check_earned(environment: Environment | None, names: Collection[str | None]) -> None:
+    """Check that a run whose functions have these names has an environment to give the reward "environment"."""
+    if EARNED in names and (environment is None or environment.tools):
+        raise UsageError(
+            f"the reward '{EARNED}' is what task.environment gives, and this run has none: name a function there that "
+            "returns (text or None, reward), or another reward in task.rewards, task.correct and task.format"
+        )
 
 
 def talking(tokenizer: Any, environment: Environment, tasks: TaskSet) -> Any:

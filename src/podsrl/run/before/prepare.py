@@ -36,7 +36,7 @@ from podsrl.run.before.checks import check_beside, check_dtype, check_elsewhere,
 from podsrl.run.before.closing import check_closing, check_rewards, closing_advice, kept_of_plenty, reward_bounds
 from podsrl.run.before.costs import costs_advice, costs_notes, costs_of, rule_options
 from podsrl.run.before.data import load_task_set
-from podsrl.run.before.environment import find_environment, talking, turn_notes
+from podsrl.run.before.environment import check_earned, find_environment, talking, turn_notes
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.offline import skip_unreachable_hub
 from podsrl.run.before.prompt_lengths import fit_prompts, looked_at
@@ -262,6 +262,7 @@ def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained:
         first = (tasks.train if is_trained else tasks.eval)[0]
         environment, of_environment = find_environment(config, tasks, first)
         on_error.callback(environment.close if environment else lambda: None)
+        check_earned(environment, {*rewards, correct, format})
         warnings = (*scorer.probe(first), *of_environment)
         if is_trained:
             check_rewards(config, scorer)

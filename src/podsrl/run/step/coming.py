@@ -73,7 +73,7 @@ class Coming:
                 if completion.index not in request.indices:
                     self.forks.setdefault(request.random_stream, {})[completion.index] = request.first_index
                 begun = request.starts.get(completion.index, completion)
-                done = replace(completion, request_id=request.random_stream, calls=begun.calls)
+                done = replace(completion, request_id=request.random_stream, calls=begun.calls, earned=begun.earned)
                 if not self._talk.takes(done):
                     yield done
             going_on = []

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from podsrl.generate import Sampling
 from podsrl.policy import replies_ids
 from podsrl.score import Environment, Reply
+from podsrl.score.base import Fault
 from podsrl.types import Completion, Open, Task
 
 
@@ -56,6 +57,8 @@ class EnvironmentTalks:
     environment: Environment
     tokenizer: Any
     max_turns: int
+    is_judge: bool = False
+    """Whether its rewards count (the reward "environment"): then it hears the last turn too, without answering it."""
 
     def __call__(self, opens: Sequence[Open], sampling: Sampling) -> Talk:
         self.environment.new_step()
@@ -72,7 +75,7 @@ class EnvironmentTalk:
     def takes(self, done: Completion) -> bool:
         """As `Talk.takes`; the environment begins to think."""
         turns = done.turns
-        if done.finish_reason != "stop" or len(turns) >= self._talks.max_turns:
+        if done.finish_reason != "stop" or (self._is_over(done) and not self._talks.is_judge):
             return False
         tokens = [done.token_ids[start:end] for start, end in ((0, turns[0][1]), *turns[1:])]  # with what it began with
         texts = self._talks.tokenizer.batch_decode(tokens, skip_special_tokens=True)
@@ -83,20 +86,22 @@ class EnvironmentTalk:
         """As `Talk.answers`."""
         asked, self._asked = self._asked, []
         replies = [self._talks.environment.reply(job) for _, job in asked]
+        heard = [(_having(done, reply), reply) for (done, _), reply in zip(asked, replies, strict=True)]
         said = [
-            (replace(done, calls=done.calls + reply.calls), reply)
-            for (done, _), reply in zip(asked, replies, strict=True)
-            if isinstance(reply, Reply) and reply.texts
+            (done, reply)
+            for done, reply in heard
+            if isinstance(reply, Reply) and reply.texts and not self._is_over(done)
         ]
         going = {
             (done.request_id, done.index): self._going_on(done, ids)
             for (done, _), ids in zip(said, self._ids(said), strict=True)
         }
-        for (done, _), reply in zip(asked, replies, strict=True):
-            if not isinstance(reply, Reply):
-                yield replace(done, finish_reason="aborted", fault=reply.reason)
-            else:
-                yield going.get((done.request_id, done.index), done)
+        for done, _ in heard:
+            yield going.get((done.request_id, done.index), done)
+
+    def _is_over(self, done: Completion) -> bool:
+        """Whether a rollout has all its turns."""
+        return len(done.turns) >= self._talks.max_turns
 
     def _ids(self, said: Sequence[tuple[Completion, Reply]]) -> list[tuple[int, ...]]:
         """The tokens of what is said, without the end of the model's turn where it has written that itself."""
@@ -120,3 +125,15 @@ class EnvironmentTalk:
             given=(*done.given, (start, end)) if ids else done.given,
             finish_reason="postponed",
         )
+
+
+def _having(done: Completion, reply: Reply | Fault) -> Completion:
+    """The rollout with what came of its last turn."""
+    if isinstance(reply, Fault):
+        return replace(done, finish_reason="aborted", fault=reply.reason)
+    done = replace(done, calls=done.calls + reply.calls)
+    if reply.reward is None:
+        return done
+    places = len(done.turns)
+    earned = [*done.earned, *(0.0,) * (places - len(done.earned))]  # an empty reply goes on with the same turn
+    return replace(done, earned=(*earned[:-1], earned[-1] + reply.reward))

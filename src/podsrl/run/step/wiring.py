@@ -22,6 +22,7 @@ from podsrl.run.step.together import TogetherTalks
 from podsrl.run.step.turns import EnvironmentTalks, Talks, no_talks
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
+from podsrl.score import EARNED
 from podsrl.tasks.stream import Stream
 from podsrl.types import Task
 from podsrl.update import Correction, TokenLogprobs, Updater
@@ -131,7 +132,8 @@ def _talks(config: RunConfig, parts: Prepared, engine: Generator) -> Talks:
         return TogetherTalks(prune) if hasattr(prune.part, "together") else no_talks
     wanted = [(parts.environment.option, ability) for ability in GO_ON]
     check_abilities(wanted, type(engine).__name__, abilities_of(engine))
-    return EnvironmentTalks(parts.environment, parts.tokenizer, config.task.max_turns)
+    is_judge = EARNED in {*parts.rewards, parts.correct, parts.format}
+    return EnvironmentTalks(parts.environment, parts.tokenizer, config.task.max_turns, is_judge)
 
 
 def new_learner(config: RunConfig, policy: Policy, parts: Prepared, processes: Processes) -> Learner:

@@ -17,6 +17,7 @@ REWARDS: Table[Reward] = Table(
     {
         "correct": "podsrl.score.rewards.stated:correct",
         "format": "podsrl.score.rewards.stated:format",
+        "environment": "podsrl.score.rewards.earned:environment",
         "math_correct": "podsrl.score.rewards.answers:math_correct",
         "answer_format": "podsrl.score.rewards.tags:answer_format",
         "any_correct": "podsrl.score.rewards.paper:any_correct",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -16,12 +17,12 @@ from podsrl.errors import short
 from podsrl.lib.channel import Malformed
 from podsrl.lib.resolve import Table, resolve
 from podsrl.lib.user_function import check_arguments
-from podsrl.score.base import Fault, fault_of
+from podsrl.score.base import Fault, fault_of, read_value
 from podsrl.score.guard import Guard
 from podsrl.score.workers.jobs import Job, read_fault, read_tasks, seed_row, seeded
 from podsrl.types import Task
 
-WANTED = "a function reply(task, turns) -> text, or None for the end"
+WANTED = "a function reply(task, turns) -> text, or None for the end; or (text or None, reward of the turn)"
 MAX_CHARACTERS = 1 << 20
 """A longer reply is a fault: no window holds so many tokens."""
 
@@ -34,6 +35,8 @@ class Reply:
     """A message each."""
     calls: tuple[bool, ...] = ()
     """Whether each is the result of a tool call, and no error; empty where an environment says it."""
+    reward: float | None = None
+    """Of the turn that it answers; None: the environment gives none."""
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -41,8 +44,8 @@ class Reply:
         return [{"role": "tool" if self.calls else "user", "content": text} for text in self.texts]
 
 
-ReplyFunction = Callable[[Task, list[str]], Reply | str | None]
-"""`reply(task, turns)`: what is said to the model after its turns so far, or None for the end."""
+ReplyFunction = Callable[[Task, list[str]], Reply | str | tuple[str | None, float] | None]
+"""`reply(task, turns)`: what is said to the model after its turns so far, or None for the end; or this and a reward."""
 ENVIRONMENTS: Table[ReplyFunction] = Table({"columns": "podsrl.tasks.columns:reply"})
 """Name of an environment, as in `task.environment` -> the function."""
 
@@ -63,10 +66,10 @@ class TurnJob(Job):
 
     def read(self, body: Any) -> Reply | Fault:
         match body:
-            case {"texts": [*texts], "calls": [*calls]} if {*map(type, texts)} <= {str} and {*map(type, calls)} <= {
-                bool
-            }:
-                return Reply(tuple(texts), tuple(calls))
+            case {"texts": [*texts], "calls": [*calls], "reward": float() | None as reward} if (
+                {*map(type, texts)} <= {str} and {*map(type, calls)} <= {bool} and math.isfinite(reward or 0.0)
+            ):
+                return Reply(tuple(texts), tuple(calls), reward)
             case [kind, str(reason)]:
                 return read_fault(kind, reason)
         raise Malformed("no reply and no fault")
@@ -112,11 +115,17 @@ def read_reply(name: str, value: object, what: str = "environment") -> Reply | F
     """Turn what an environment, or tools, returned into a reply, or a fault.
 
     Example:
-        >>> read_reply("mine", "higher"), read_reply("mine", b"higher").reason
-        (Reply(texts=('higher',), calls=()), "environment 'mine' returned b'higher', not a text")
+        >>> read_reply("mine", ("higher", 0.5)), read_reply("mine", b"higher").reason
+        (Reply(texts=('higher',), calls=(), reward=0.5), "environment 'mine' returned b'higher', not a text")
     """
+    reward: float | Fault | None = None
+    if isinstance(value, tuple) and len(value) == 2:
+        value, gain = value
+        reward = None if gain is None else read_value(name, gain, what)
+    if isinstance(reward, Fault):
+        return reward
     if value is None:
-        return Reply()
+        return Reply(reward=reward)
     said: tuple[Any, ...] = value.texts if isinstance(value, Reply) else (value,)
     for text in said:
         if not isinstance(text, str):
@@ -128,4 +137,4 @@ def read_reply(name: str, value: object, what: str = "environment") -> Reply | F
         texts = tuple(text.encode().decode() for text in said)  # plain `str`, not a user's subclass
     except UnicodeEncodeError:
         return Fault(kind="not_a_text", reason=f"{what} '{name}' returned half of a surrogate pair, not a text")
-    return Reply(texts, value.calls if isinstance(value, Reply) else ())
+    return Reply(texts, value.calls if isinstance(value, Reply) else (), reward)

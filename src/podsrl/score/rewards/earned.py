@@ -1,0 +1,24 @@
+"""The reward "environment": what an environment gave for the turns of a rollout, added up (docs/turns.md)."""
+
+from __future__ import annotations
+
+from podsrl.errors import UsageError
+from podsrl.types import Completion, Task
+
+EARNED = "environment"
+"""Its name in `task.rewards`, where its weight is 1, in `task.correct` and in `task.format`."""
+
+
+def earned(completion: Completion) -> float:
+    """The sum over the turns; 0 where the environment gave nothing.
+
+    Example:
+        >>> earned(Completion(request_id="g", index=0, token_ids=(), logprobs=(), version=0, finish_reason="stop"))
+        0.0
+    """
+    return sum(completion.earned, 0.0)
+
+
+def environment(task: Task, completion: str) -> float:
+    """No text says what was given: the scorer of a run reads it off the completion. UsageError: always."""
+    raise UsageError("what an environment gives is known in a run alone; no text says it")
