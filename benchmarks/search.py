@@ -33,7 +33,8 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     """Run every search at every width.
 
     Returns:
-        "points": a `Point` as JSON per search and width. "tokens": the limit per question.
+        "points": a `Point` as JSON per search and width, with "right": of each question a 1 where its given answer is
+        right, else a 0. "tokens": the limit per question.
     """
     from podsrl.evaluation.evaluator import Evaluator
     from podsrl.evaluation.search import SEARCHES, STEP_ENDS
@@ -57,7 +58,8 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
                 judge=StepJudge("steps"),
                 step_end=STEP_ENDS["steps"],
             )
-            points.append(point_of(name, width, of_all).to_json())
+            right = "".join(str(int(each.answer is not None and each.answer.is_correct)) for each in of_all)
+            points.append({**point_of(name, width, of_all).to_json(), "right": right})
     return {"points": points, "tokens": tokens}
 
 
