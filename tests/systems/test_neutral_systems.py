@@ -13,6 +13,7 @@ from runs import config_of, timeless
 
 NEUTRAL: dict[str, tuple[str, ...]] = {
     "reinforce_ada": ("budget.rollouts=seek", "loss.shape=pool_mean", "options.seek.most=6"),
+    "aero": ("budget.rollouts=seek", "options.seek.most=6", "loss.shape=posterior", "options.posterior.weight=0"),
     "vigor": ("budget.rollouts=varied", "options.varied.rounds=1"),
     "duet": ("budget.rollouts=neyman", "options.neyman.least=6", "options.neyman.most=6"),
 }

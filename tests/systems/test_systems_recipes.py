@@ -85,6 +85,7 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("prune", "quality"): {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
     ("shape", "anchors"): {"weight": [-1.0], "discount": (-0.1, 1.1), "state": ["page"]},
     ("shape", "contexts"): {"weight": [-1.0]},
+    ("shape", "posterior"): {"weight": [-1.0]},
     ("shape", "novelty"): {"weight": [-1.0], "bound": [-1.0]},
     ("shape", "bins"): {"beta": [0], "eta": [-1], "clip": [0], "largest": [0], "gamma": [2], "hysteresis": [0.5]},
 }

@@ -19,6 +19,7 @@ RULES: Table[Rule] = Table(
         "percentile": "podsrl.select.baselines:percentile",
         "keep_all": "podsrl.select.baselines:keep_all",
         "max_signal": "podsrl.select.signal:max_signal",
+        "drop_surplus": "podsrl.systems.aero:drop_surplus",
     }
 )
 """Name of a rule, as in `select.rule` -> the rule. All of them go by rewards alone."""
