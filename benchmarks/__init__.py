@@ -26,6 +26,7 @@ BENCHMARKS = {
     "world": "world",
     "claims": "claims",
     "search": "search",
+    "baselines": "baselines",
     "pictures": "pictures.record",
     "choosers": "choosers",
     "mass-balance": "mass_balance",

@@ -32,6 +32,7 @@ SHAPES: Table[Factory] = Table(
         "novelty": "podsrl.systems.xrpo:Novelty",
         "pool_mean": "podsrl.systems.reinforce_ada:pool_mean",
         "posterior": "podsrl.systems.aero:posterior",
+        "probe": "podsrl.systems.poise:Probe",
     }
 )
 """Name -> what makes the shape."""
