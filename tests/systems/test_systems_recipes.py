@@ -83,6 +83,8 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("guide", "examples"): {"count": [0], "size": [0], "max_characters": [0]},
     ("guide", "nudge"): {"count": [0], "drop": (-0.1, 1.1), "form": ["hint"]},
     ("prune", "quality"): {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
+    ("prune", "states"): {"at": ([0], [2.5])},
+    ("shape", "probe"): {"ridge": [0.0], "window": [1], "warm_steps": [0]},
     ("shape", "anchors"): {"weight": [-1.0], "discount": (-0.1, 1.1), "state": ["page"]},
     ("shape", "contexts"): {"weight": [-1.0]},
     ("shape", "posterior"): {"weight": [-1.0]},
