@@ -1,6 +1,6 @@
 """Searches at test time on stories: right answers against generated tokens, with the exact judge of single steps.
 
-    python -m benchmarks search            256 held-out questions, up to 8 answers: about a quarter of an hour on one core
+    python -m benchmarks search            256 held-out questions, up to 8 answers: a quarter of an hour on one core
     python -m benchmarks search --quick    16 questions, up to 2 answers
     python -m benchmarks search --save     also the picture of docs/search.md
 
