@@ -1,6 +1,6 @@
 """Searches at test time on stories: right answers against generated tokens, with the exact judge of single steps.
 
-    python -m benchmarks search            256 held-out questions, up to 8 answers: a quarter of an hour on one core
+    python -m benchmarks search            128 held-out questions, up to 8 answers: some minutes on one core
     python -m benchmarks search --quick    16 questions, up to 2 answers
     python -m benchmarks search --save     also the picture of docs/search.md
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     from podsrl.evaluation.search.run import run_search
     from podsrl.evaluation.target import find_target
 
-    num_questions, most = (16, 2) if options.quick else (256, 8)
+    num_questions, most = (16, 2) if options.quick else (128, 8)
     found = find_target("steps", ["--threads=1", '--model.device="cpu"'])
     tokens = most * found.config.rollouts.max_new_tokens
     points = list[Json]()
