@@ -20,6 +20,7 @@ def test_every_known_name_gives_its_function() -> None:
     assert set(RULES) == {
         "max_variance",
         "max_reward",
+        "both_ends",
         "random",
         "percentile",
         "keep_all",
@@ -108,7 +109,7 @@ def test_a_rule_without_options_says_so() -> None:
     ("name", "message"),
     [
         ("max_varience", r"Did you mean 'max_variance'\?"),
-        ("zzz", "Known: drop_surplus, keep_all, max_reward, max_signal, max_variance, percentile, random."),
+        ("zzz", "Known: both_ends, drop_surplus, keep_all, max_reward, max_signal, max_variance, percentile, random."),
         (
             "no_such_module_here:rule",
             "ModuleNotFoundError: No module named 'no_such_module_here'",

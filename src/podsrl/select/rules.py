@@ -15,6 +15,7 @@ RULES: Table[Rule] = Table(
     {
         "max_variance": "podsrl.select.variance:max_variance",
         "max_reward": "podsrl.select.baselines:max_reward",
+        "both_ends": "podsrl.select.baselines:both_ends",
         "random": "podsrl.select.baselines:random",
         "percentile": "podsrl.select.baselines:percentile",
         "keep_all": "podsrl.select.baselines:keep_all",
