@@ -14,6 +14,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import fields
 
+import numpy as np
+
 from benchmarks import command
 from benchmarks.figures.markdown import table as markdown_table
 from benchmarks.paired import Json
@@ -64,14 +66,33 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
 
 
 def table(result: Json) -> str:
-    """A row per search: right answers, their interval and the tokens, at each width."""
+    """A row per search: right answers, their interval and the tokens, at each width; and who beats majority."""
     of_search: dict[str, dict[int, Json]] = {}
     for point in result["points"]:
         of_search.setdefault(point["search"], {})[point["width"]] = point
     sizes = [*of_search[BASELINE]]
     rows = [(name, *(_cell(own[size]) for size in sizes)) for name, own in of_search.items()]
     head = ("search", *(f"{size} answer{'s' if size > 1 else ''}" for size in sizes))
-    return f"{markdown_table(head, rows)}\n\nRight answers (95 % interval; generated tokens per question)."
+    text = f"{markdown_table(head, rows)}\n\nRight answers (95 % interval; generated tokens per question)."
+    majority = [*of_search.pop(BASELINE).values()]
+    return f"{text} Over `{BASELINE}` at equal tokens: {'; '.join(_over(majority, own) for own in of_search.values())}."
+
+
+def _over(majority: Sequence[Json], own: dict[int, Json]) -> str:
+    """What a search adds at its largest width: points, with their paired 95 % interval over questions.
+
+    Majority at equal tokens lies between its two nearest points, linearly in the tokens; beyond its ends it is the end.
+    """
+    point = own[max(own)]
+    tokens = [each["tokens"] for each in majority]
+    rights = np.array([[int(digit) for digit in each["right"]] for each in majority])
+    equal = np.array([np.interp(point["tokens"], tokens, of_question) for of_question in rights.T])
+    more = 100 * (np.array([int(digit) for digit in point["right"]]) - equal)
+    half = 1.96 * more.std(ddof=1) / len(more) ** 0.5
+    low, high = more.mean() - half, more.mean() + half
+    verdict = "beats it" if low > 0 else "is beaten" if high < 0 else "differs within its interval"
+    size = f"{point['width']} answers"
+    return f"`{point['search']}` with {size} {verdict}, {more.mean():+.1f} points ({low:+.1f} to {high:+.1f})"
 
 
 def _cell(point: Json) -> str:
