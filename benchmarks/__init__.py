@@ -27,6 +27,7 @@ BENCHMARKS = {
     "claims": "claims",
     "turns": "turns",
     "search": "search",
+    "baselines": "baselines",
     "pictures": "pictures.record",
     "choosers": "choosers",
     "mass-balance": "mass_balance",

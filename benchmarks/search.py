@@ -1,6 +1,6 @@
 """Searches at test time on stories: right answers against generated tokens, with the exact judge of single steps.
 
-    python -m benchmarks search            256 held-out questions, up to 16 answers: about half an hour on one core
+    python -m benchmarks search            128 held-out questions, up to 8 answers: some minutes on one core
     python -m benchmarks search --quick    16 questions, up to 2 answers
     python -m benchmarks search --save     also the picture of docs/search.md
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import fields
+
+import numpy as np
 
 from benchmarks import command
 from benchmarks.figures.markdown import table as markdown_table
@@ -33,7 +35,8 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     """Run every search at every width.
 
     Returns:
-        "points": a `Point` as JSON per search and width. "tokens": the limit per question.
+        "points": a `Point` as JSON per search and width, with "right": of each question a 1 where its given answer is
+        right, else a 0. "tokens": the limit per question.
     """
     from podsrl.evaluation.evaluator import Evaluator
     from podsrl.evaluation.search import SEARCHES, STEP_ENDS
@@ -42,7 +45,7 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     from podsrl.evaluation.search.run import run_search
     from podsrl.evaluation.target import find_target
 
-    num_questions, most = (16, 2) if options.quick else (256, 16)
+    num_questions, most = (16, 2) if options.quick else (128, 8)
     found = find_target("steps", ["--threads=1", '--model.device="cpu"'])
     tokens = most * found.config.rollouts.max_new_tokens
     points = list[Json]()
@@ -57,19 +60,39 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
                 judge=StepJudge("steps"),
                 step_end=STEP_ENDS["steps"],
             )
-            points.append(point_of(name, width, of_all).to_json())
+            right = "".join(str(int(each.answer is not None and each.answer.is_correct)) for each in of_all)
+            points.append({**point_of(name, width, of_all).to_json(), "right": right})
     return {"points": points, "tokens": tokens}
 
 
 def table(result: Json) -> str:
-    """A row per search: right answers, their interval and the tokens, at each width."""
+    """A row per search: right answers, their interval and the tokens, at each width; and who beats majority."""
     of_search: dict[str, dict[int, Json]] = {}
     for point in result["points"]:
         of_search.setdefault(point["search"], {})[point["width"]] = point
     sizes = [*of_search[BASELINE]]
     rows = [(name, *(_cell(own[size]) for size in sizes)) for name, own in of_search.items()]
     head = ("search", *(f"{size} answer{'s' if size > 1 else ''}" for size in sizes))
-    return f"{markdown_table(head, rows)}\n\nRight answers (95 % interval; generated tokens per question)."
+    text = f"{markdown_table(head, rows)}\n\nRight answers (95 % interval; generated tokens per question)."
+    majority = [*of_search.pop(BASELINE).values()]
+    return f"{text} Over `{BASELINE}` at equal tokens: {'; '.join(_over(majority, own) for own in of_search.values())}."
+
+
+def _over(majority: Sequence[Json], own: dict[int, Json]) -> str:
+    """What a search adds at its largest width: points, with their paired 95 % interval over questions.
+
+    Majority at equal tokens lies between its two nearest points, linearly in the tokens; beyond its ends it is the end.
+    """
+    point = own[max(own)]
+    tokens = [each["tokens"] for each in majority]
+    rights = np.array([[int(digit) for digit in each["right"]] for each in majority])
+    equal = np.array([np.interp(point["tokens"], tokens, of_question) for of_question in rights.T])
+    more = 100 * (np.array([int(digit) for digit in point["right"]]) - equal)
+    half = 1.96 * more.std(ddof=1) / len(more) ** 0.5
+    low, high = more.mean() - half, more.mean() + half
+    verdict = "beats it" if low > 0 else "is beaten" if high < 0 else "differs within its interval"
+    size = f"{point['width']} answers"
+    return f"`{point['search']}` with {size} {verdict}, {more.mean():+.1f} points ({low:+.1f} to {high:+.1f})"
 
 
 def _cell(point: Json) -> str:

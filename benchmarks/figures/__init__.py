@@ -46,6 +46,7 @@ PARTS: dict[str, Callable[..., str]] = {
 """Name in a mark -> function of the files and of the mark's other words."""
 TABLES = {
     "ahead": "ahead-table",
+    "baselines": "baselines",
     "claims": "claims",
     "closing": "closing-table",
     "demo": "demo",

@@ -81,6 +81,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "when-pods-helps": by_its_page("when-pods-helps", "benchmarks.when_pods_helps.page:page"),
     "will-it-help": will_it_help,
     "interval-coverage": interval_coverage,
+    "baselines": by_its_page("baselines", "benchmarks.baselines:table"),
     "search": by_its_page("search", "benchmarks.search:table"),
     "world": by_its_page("world", "benchmarks.world:table"),
     "claims": by_its_page("claims", "benchmarks.claims:table"),

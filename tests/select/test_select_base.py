@@ -6,10 +6,10 @@ import torch
 
 from loops import each
 from podsrl.errors import UsageError
-from podsrl.select import keep_all, max_reward, max_variance, percentile, random
+from podsrl.select import both_ends, keep_all, max_reward, max_variance, percentile, random
 from podsrl.select.base import ArrayRule
 
-DROPPING: list[ArrayRule] = [max_variance, max_reward, percentile, random]
+DROPPING: list[ArrayRule] = [max_variance, max_reward, percentile, both_ends, random]
 OF_ARRAYS = [*DROPPING, keep_all]
 REWARDS = [[[0.0, 0.5, 1.0, 0.25], [1.0, 0.0, 1.0, 0.0]], [[3.0, 3.0, 3.0, 3.0], [-1.0, 2.0, 0.5, 0.75]]]
 
@@ -106,7 +106,7 @@ def test_keep_all_refuses_to_drop() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rule", [max_variance, max_reward, percentile])
+@pytest.mark.parametrize("rule", [max_variance, max_reward, percentile, both_ends])
 def test_a_gpu_tensor_stays_there_and_gives_the_cpu_s_answer(rule: ArrayRule) -> None:
     rewards = torch.rand(50, 64, generator=seeded())
     rewards[::2] = (rewards[::2] * 4).floor()

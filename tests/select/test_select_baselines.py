@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from podsrl.errors import UsageError
-from podsrl.select import max_reward, percentile, random
+from podsrl.select import both_ends, max_reward, max_variance, percentile, random
 
 
 def test_max_reward_keeps_the_highest_and_the_latest_of_equal_ones() -> None:
@@ -21,6 +21,28 @@ def test_max_reward_meets_a_stable_sort() -> None:
     for m in (1, 4, 10):
         wanted = [sorted(sorted(range(11), key=group.__getitem__)[11 - m :]) for group in rewards.tolist()]
         assert max_reward(rewards, m).tolist() == wanted
+
+
+def test_both_ends_are_the_pairs_of_the_highest_and_the_lowest_rank_left() -> None:
+    rewards = torch.randint(0, 4, (200, 9), generator=torch.Generator().manual_seed(2))
+    for m in (1, 2, 5, 8):
+        for group, kept in zip(rewards.tolist(), both_ends(rewards, m).tolist(), strict=True):
+            left, wanted = sorted(range(9), key=group.__getitem__), []
+            while len(wanted) < m:
+                wanted.append(left.pop(-1 if len(wanted) % 2 else 0))
+            assert kept == sorted(wanted)
+
+
+def test_both_ends_keep_as_many_right_ones_as_max_variance_and_of_other_rewards_another_set() -> None:
+    binary = torch.randint(0, 2, (200, 8), generator=torch.Generator().manual_seed(3)).double()
+    for m in (2, 4, 6):
+        ends, most = (binary.gather(1, rule(binary, m)).sum(1) for rule in (both_ends, max_variance))
+        is_enough = (binary.sum(1) >= m / 2) & (binary.sum(1) <= 8 - m / 2)
+        assert is_enough.any() and torch.equal(ends[is_enough], most[is_enough])
+    far = [0.0, 0.1, 0.2, 0.3, 10.0, 9.0]
+    assert both_ends(far, 3) == [0, 1, 4] == max_variance(far, 3)
+    assert both_ends([0.0, 0.0, 0.0, 0.9, 1.0, 0.1], 4) == [0, 1, 3, 4]
+    assert both_ends([0.0, 8.0, 9.0, 9.5, 10.0], 4) == [0, 1, 3, 4] != max_variance([0.0, 8.0, 9.0, 9.5, 10.0], 4)
 
 
 def test_percentile_takes_the_middle_of_each_of_m_equal_parts() -> None:

@@ -17,7 +17,16 @@ from podsrl.select.groups import call_rule
 
 def test_every_known_name_gives_its_function() -> None:
     assert {name: resolve_rule(name) for name in RULES} == RULES
-    assert set(RULES) == {"max_variance", "max_reward", "random", "percentile", "keep_all", "max_signal"}
+    assert set(RULES) == {
+        "max_variance",
+        "max_reward",
+        "both_ends",
+        "random",
+        "percentile",
+        "keep_all",
+        "max_signal",
+        "drop_surplus",
+    }
     assert all(getattr(rule, "__name__", None) == name for name, rule in RULES.items())
 
 
@@ -100,7 +109,7 @@ def test_a_rule_without_options_says_so() -> None:
     ("name", "message"),
     [
         ("max_varience", r"Did you mean 'max_variance'\?"),
-        ("zzz", "Known: keep_all, max_reward, max_signal, max_variance, percentile, random."),
+        ("zzz", "Known: both_ends, drop_surplus, keep_all, max_reward, max_signal, max_variance, percentile, random."),
         (
             "no_such_module_here:rule",
             "ModuleNotFoundError: No module named 'no_such_module_here'",

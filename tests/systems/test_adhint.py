@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -17,7 +18,7 @@ from podsrl.errors import UsageError
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
-from podsrl.systems.adhint import Halves, Hints, begun
+from podsrl.systems.adhint import Halves, Hints, begun, share_at
 from podsrl.tasks.arithmetic import addition_task, worked_solution
 from podsrl.tasks.step_judge import judge_steps
 from podsrl.tasks.step_judge import worked_solution as worked_story
@@ -53,9 +54,9 @@ def test_the_second_round_begins_the_others_with_more_of_a_solution_the_harder_a
 
 
 def test_noise_is_uniform_bounded_and_the_same_when_a_step_is_asked_again() -> None:
-    part, groups = Hints(noise=0.1), tuple(right_of(str(i), 2, 4, index=i % 4) for i in range(400))
+    part, groups = Hints(noise=0.1), tuple(right_of(str(i), 2, 5, index=i % 4) for i in range(400))
     shares = [ask.start_share for ask in part.rollouts(view(round=1, groups=groups), [])]
-    assert min(shares) >= 0.3 and max(shares) <= 0.5 and abs(sum(shares) / 400 - 0.4) < 4 * 0.2 / math.sqrt(12 * 400)
+    assert min(shares) >= 0.38 and max(shares) <= 0.58 and abs(sum(shares) / 400 - 0.48) < 4 * 0.2 / math.sqrt(12 * 400)
     assert shares == [ask.start_share for ask in part.rollouts(view(round=1, groups=groups), [])]
     hard = [ask.start_share for ask in part.rollouts(view(round=1, groups=(right_of("q", 0, 5),)), [])]
     assert hard[0] <= 0.8, "never above the most"
@@ -119,6 +120,8 @@ def test_bounds_that_cannot_be_and_halves_without_a_mean_are_errors() -> None:
     assert Hints().most(4, 4) == (4, 4)
     with pytest.raises(UsageError, match=r"rollouts.num_rollouts = 3; wanted at least 4"):
         Hints().most(4, 3)
+    with pytest.raises(UsageError, match=r"options.hints.rounds = 3 rounds, .*num_rollouts = 5; wanted at least 6"):
+        Hints(by="curve", rounds=3).most(4, 5)
 
 
 def test_the_solutions_that_ship_are_right() -> None:
@@ -127,6 +130,65 @@ def test_the_solutions_that_ship_are_right() -> None:
         text = worked_story(task)
         assert all(step.is_right for step in judge_steps(str(task.prompt), text))
         assert text.endswith(f"Answer: {task.answer}.")
+
+
+# --- SEELE's curve ---
+
+
+def chance_of(share: float, centre: float, slope: float, guess: float) -> float:
+    return guess + (1 - guess) / (1 + math.exp(-slope * (share - centre)))
+
+
+def by_loops(target: float, seen: list[tuple[float, bool]]) -> tuple[float, tuple[float, float, float]]:
+    """The largest product of prior and chances over every curve of the grid, one after the other."""
+    best, found = -math.inf, (0.0, 0.0, 0.0)
+    for i, j in itertools.product(range(81), range(9)):
+        centre, slope = -0.5 + i / 40, 2 * 16 ** (j / 8)
+        for guess in (0.0, 0.02, 0.05, 0.1, 0.2):
+            value = -((centre - 0.5) ** 2) / (2 * 0.25) - math.log(slope / 8) ** 2 / 2 - guess / 0.05
+            for share, is_right in seen:
+                own = chance_of(share, centre, slope, guess)
+                value += math.log(own if is_right else max(1 - own, 1e-16))
+            if value > best + 1e-9:
+                best, found = value, (centre, slope, guess)
+    return found[0] + math.log((target - found[2]) / (1 - target)) / found[1], found
+
+
+def test_the_curve_is_the_likeliest_of_the_grid_and_is_at_the_target_there() -> None:
+    rng = random.Random(3)
+    for target in (0.3, 0.5, 0.7):
+        shares = [round(rng.uniform(0, 0.9), 6) for _ in range(2)]
+        seen = [(share, rng.random() < share) for share in (0.0, *shares) for _ in range(3)]
+        expected, curve = by_loops(target, seen)
+        found = share_at(target, seen)
+        assert found == pytest.approx(expected, abs=1e-9) and chance_of(found, *curve) == pytest.approx(target)
+
+
+def test_with_many_answers_the_share_is_that_of_the_true_curve() -> None:
+    rng = random.Random(7)
+    for centre, slope, guess in ((0.3, 10.0, 0.0), (0.6, 16.0, 0.1), (0.45, 6.0, 0.05)):
+        shares = [0.0, 0.2, 0.4, 0.6, 0.8]
+        seen = [(share, rng.random() < chance_of(share, centre, slope, guess)) for share in shares for _ in range(400)]
+        assert chance_of(share_at(0.5, seen), centre, slope, guess) == pytest.approx(0.5, abs=0.06)
+
+
+def test_each_round_asks_at_the_share_that_the_rounds_before_point_to() -> None:
+    """Of 9 rollouts three per round; the last round reads both plain and hinted ones, and then there is none."""
+    part = Hints(by="curve", rounds=3, noise=0.0, most=0.9)
+    assert part.rollouts(view(), [Ask(index=1, num_rollouts=9)]) == [Ask(index=1, num_rollouts=3)]
+    of = right_of("q", 0, 3, index=2)
+    [second] = part.rollouts(view(round=1, groups=(of,)), [])
+    first_share = share_at(0.5, [(0.0, False)] * 3)
+    assert (second.num_rollouts, second.joins, second.start) == (3, "q", "One. Two 2.")
+    assert second.start_share == first_share and second.origin == f"share {first_share:.6f}"
+    hinted = [replace(made_up_groups.rollout(i, is_correct=i < 5), origin=second.origin) for i in range(3, 6)]
+    of = of.with_more(hinted)
+    [third] = part.rollouts(view(round=2, groups=(of,)), [])
+    own = round(first_share, 6)
+    assert third.start_share == share_at(0.5, [*[(0.0, False)] * 3, (own, True), (own, True), (own, False)])
+    assert part.rollouts(view(round=3, groups=(of.with_more([replace(hinted[0]) for _ in range(3)]),)), []) == []
+    [easy] = part.rollouts(view(round=1, groups=(right_of("q", 3, 3, index=2),)), [])
+    assert easy == Ask(index=2, num_rollouts=3, joins="q")
 
 
 # --- advantages ---
@@ -169,6 +231,15 @@ def test_random_groups_as_a_twin_with_loops(advantage: str) -> None:
                 weight = 1 + raised if (reward == 1) != bool(is_hinted) else 1.0
                 expected.append(weight * (reward - mean) / spread if spread else 0.0)
         torch.testing.assert_close(shaped(halves(*both), advantage), torch.tensor(expected), rtol=1e-3, atol=1e-5)
+
+
+def test_several_lengths_of_hint_are_compared_apart_and_without_weights_if_so_wished() -> None:
+    of = halves([0.0, 1.0], [1.0, 0.0, 0.0, 1.0])
+    last = [replace(one, completion=replace(one.completion, given=((0, 1),))) for one in of.rollouts[4:]]
+    of = replace(of, rollouts=(*of.rollouts[:4], *last))
+    rewards = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 1.0])
+    [found] = Halves(weighed=False).shape([of], [made.selection(of, tuple(range(6)))], [rewards - 0.5])
+    torch.testing.assert_close(found, (rewards - 0.5) * 2**0.5, rtol=1e-3, atol=0.0)
 
 
 def test_groups_without_hints_keep_their_advantages_and_a_half_alone_is_compared_with_itself() -> None:

@@ -13,6 +13,8 @@ from runs import config_of, timeless
 
 NEUTRAL: dict[str, tuple[str, ...]] = {
     "reinforce_ada": ("budget.rollouts=seek", "loss.shape=pool_mean", "options.seek.most=6"),
+    "aero": ("budget.rollouts=seek", "options.seek.most=6", "loss.shape=posterior", "options.posterior.weight=0"),
+    "poise": ("steer.prune=states", "options.states.at=[3]", "loss.shape=probe", "options.probe.warm_steps=9"),
     "vigor": ("budget.rollouts=varied", "options.varied.rounds=1"),
     "duet": ("budget.rollouts=neyman", "options.neyman.least=6", "options.neyman.most=6"),
 }

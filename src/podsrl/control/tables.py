@@ -59,6 +59,7 @@ PRUNES: Table[Factory] = Table(
         "never": "podsrl.control.steer:Never",
         "random": "podsrl.control.steer:Random",
         "quality": "podsrl.systems.arrol:Quality",
+        "states": "podsrl.systems.poise:States",
     }
 )
 """For `steer.prune`."""

@@ -5,7 +5,7 @@ be called with any kind of array; `groups.select_groups` applies a rule to the r
 """
 
 from podsrl.select.base import ArrayRule, GroupRule, Rule, SelectionRule
-from podsrl.select.baselines import keep_all, max_reward, percentile, random
+from podsrl.select.baselines import both_ends, keep_all, max_reward, percentile, random
 from podsrl.select.groups import select_groups, try_rule
 from podsrl.select.rules import RULES, resolve_rule
 from podsrl.select.signal import max_signal
@@ -17,6 +17,7 @@ __all__ = [
     "GroupRule",
     "Rule",
     "SelectionRule",
+    "both_ends",
     "keep_all",
     "max_reward",
     "max_signal",

@@ -29,6 +29,24 @@ def max_reward(rewards: Tensor, num_kept: int, *, generator: Generator | None = 
 
 
 @any_array
+def both_ends(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
+    """Keep the ⌊m/2⌋ highest and the ⌈m/2⌉ lowest; of equal rewards the latest high ones and the earliest low ones.
+
+    Max-variance chooses how many of each it keeps; here they are as many, whatever that does to the variance.
+    Source: Sol-RL (arXiv 2604.06916), the 12 best and the 12 worst of 96. Pairs of the highest with the lowest rank,
+    the second highest with the second lowest and so on are the same set.
+
+    Example:
+        >>> both_ends([0.0, 1.0, 0.2, 0.9, 0.8, 0.7], 4)
+        [0, 1, 2, 3]
+    """
+    order = rewards.argsort(dim=-1, stable=True)
+    low = num_kept - num_kept // 2
+    ends = order[:, :low], order[:, rewards.shape[-1] - num_kept // 2 :]
+    return torch.cat(ends, dim=-1).sort(dim=-1).values
+
+
+@any_array
 def random(rewards: Tensor, num_kept: int, *, generator: Generator | None = None) -> Tensor:
     """Keep a uniformly random subset of `num_kept` rollouts, without replacement.
 

@@ -15,10 +15,12 @@ RULES: Table[Rule] = Table(
     {
         "max_variance": "podsrl.select.variance:max_variance",
         "max_reward": "podsrl.select.baselines:max_reward",
+        "both_ends": "podsrl.select.baselines:both_ends",
         "random": "podsrl.select.baselines:random",
         "percentile": "podsrl.select.baselines:percentile",
         "keep_all": "podsrl.select.baselines:keep_all",
         "max_signal": "podsrl.select.signal:max_signal",
+        "drop_surplus": "podsrl.systems.aero:drop_surplus",
     }
 )
 """Name of a rule, as in `select.rule` -> the rule. All of them go by rewards alone."""

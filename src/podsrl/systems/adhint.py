@@ -7,22 +7,30 @@ them. The second round asks the other half, whose answers begin with the share
 
 of a worked solution's tokens. A question whose w is 0 is asked plainly again.
 
+SEELE (arXiv 2509.06923) chooses w otherwise (`by = "curve"`). In each further round it fits a curve of three parameters
+to what was right in the rounds before, and begins the next answers with the share at which that curve is at `target`:
+
+    p(w) = guess + (1 - guess) / (1 + exp(-slope · (w - centre)))        the likeliest of a grid, under a wide prior
+
 **Advantages** (`Halves`). Plain and hinted rollouts of a group are no equals: each half has its own mean and standard
-deviation (ddof 1, + 1e-4). Then right plain answers count 1 + d times, and so do wrong hinted ones, where d is what the
-hint raised the share of right answers by, -1 to 1.
+deviation (ddof 1, + 1e-4), and so has each length of hint where there are several. Then right plain answers count 1 + d
+times, and so do wrong hinted ones, where d is what the hint raised the share of right answers by, -1 to 1.
 
 The authors' code and the formulas of the paper's gradients within a hint and of its advantages were not found. What is
 ours: d and its place; D from right and wrong, not from rewards; the values of `most` and `noise`; a hint leaves at
 least one token of the solution unsaid. The paper also trains on hint tokens, damped by how far their entropy is from
-that of the answer, and not at all where the answer is bad. Here no hint token has a loss.
+that of the answer, and not at all where the answer is bad. Here no hint token has a loss. Of SEELE a third party's
+account was read: the grid, its prior, the number of rounds and the comparison within equal hints are ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from itertools import accumulate
+from typing import Annotated, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -36,8 +44,13 @@ from podsrl.update.advantage import group_advantages
 from podsrl.update.shapes import rewrite_chunks
 
 ORIGIN = "hint"
-"""`Rollout.origin` of those whose answer begins with a hint."""
+"""`Rollout.origin` of those whose answer begins with a hint; with "curve" `SHARED` and its share."""
+SHARED = "share "
 Share = Annotated[float, Field(ge=0, lt=1)]
+CENTRES, SLOPES, GUESSES = np.linspace(-0.5, 1.5, 81), np.geomspace(2, 32, 9), np.array([0.0, 0.02, 0.05, 0.1, 0.2])
+"""The curves that are tried."""
+PRIOR = -2 * (CENTRES[:, None, None] - 0.5) ** 2 - np.log(SLOPES[:, None] / 8) ** 2 / 2 - GUESSES / 0.05
+"""Logarithm of their weights, [81, 9, 5]: the centre is 1/2 ± 1/2, the slope 8 times or over e, the guess rare."""
 
 
 class Hints:
@@ -48,16 +61,28 @@ class Hints:
         most: share of its tokens where all plain answers are wrong; 0: no hints.
         least: share where all are right.
         noise: half the width of what is added to the share.
+        by: "difficulty", ADHint's formula, or "curve", as above; that does not read `least`.
+        rounds: of a question, which part its rollouts; the first is plain.
+        target: share of right answers at which "curve" aims; above what is guessed.
     """
 
     def __init__(
-        self, *, solution: str = "solution", most: Share = 0.8, least: Share = 0.0, noise: Share = 0.05
+        self,
+        *,
+        solution: str = "solution",
+        most: Share = 0.8,
+        least: Share = 0.0,
+        noise: Share = 0.05,
+        by: Literal["difficulty", "curve"] = "difficulty",
+        rounds: Annotated[int, Field(ge=2, le=8)] = 2,
+        target: Annotated[float, Field(gt=GUESSES[-1], lt=1)] = 0.5,
     ) -> None:
         if least > most:
             raise UsageError(f"options.hints.least = {least}, options.hints.most = {most}; wanted least <= most")
         self._read = solution_reader(solution, option="options.hints.solution")
         self._most, self._least, self._noise = most, least, noise
         self.abilities = GO_ON if most else ()
+        self._by, self._rounds, self._target = by, rounds, target
 
     def check_tasks(self, tasks: Sequence[Task]) -> None:
         """UsageError: a question has no solution."""
@@ -65,11 +90,11 @@ class Hints:
             self._read(task)
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
-        """As many as without. UsageError: a half with fewer than two rollouts has no mean to be compared with."""
-        if self._most and num_rollouts < 4:
+        """As many as without. UsageError: a round of fewer than two rollouts has no mean to be compared with."""
+        if self._most and num_rollouts < 2 * self._rounds:
             raise UsageError(
-                f"budget.rollouts = 'hints' compares within halves, and rollouts.num_rollouts = {num_rollouts}; wanted "
-                "at least 4"
+                f"budget.rollouts = 'hints' compares within each of options.hints.rounds = {self._rounds} rounds, and "
+                f"rollouts.num_rollouts = {num_rollouts}; wanted at least {2 * self._rounds}"
             )
         return num_prompts, num_rollouts
 
@@ -77,17 +102,61 @@ class Hints:
         """The plain half of new questions, and the other half of those that have one."""
         if not self._most:
             return asks
-        plain = [replace(ask, num_rollouts=ask.num_rollouts - ask.num_rollouts // 2) for ask in asks]
-        waiting = [group for group in view.groups if group.is_trained and group.num_first is None]
+        sizes = [len(part) for part in np.array_split(np.arange(view.num_rollouts), self._rounds)]
+        plain = [replace(ask, num_rollouts=sizes[0]) for ask in asks]
+        more_of = dict(zip(accumulate(sizes), sizes[1:], strict=False))
+        waiting = [group for group in view.groups if group.is_trained and len(group.rollouts) in more_of]
         noise = self._noise * view.rng("hints").uniform(-1, 1, len(waiting))
-        return [*plain, *(self._second(view, *each) for each in zip(waiting, noise.tolist(), strict=True))]
+        return [
+            *plain,
+            *(
+                self._further(view, group, more_of[len(group.rollouts)], own)
+                for group, own in zip(waiting, noise.tolist(), strict=True)
+            ),
+        ]
 
-    def _second(self, view: View, group: Group, noise: float) -> Ask:
+    def _further(self, view: View, group: Group, count: int, noise: float) -> Ask:
         assert group.index is not None, "a group of a step has a place in the training set"
-        right = sum(group.outcomes) / max(len(group.outcomes), 1)
-        share = (self._most - self._least) * (1 - right) + self._least + noise
-        more = Ask(index=group.index, num_rollouts=view.num_rollouts // 2, joins=group.id)
-        return begun(more, self._read(view.tasks[group.index]), min(max(share, 0.0), self._most))
+        if is_curve := self._by == "curve":
+            valid = [(share_of(rollout), rollout.is_correct) for rollout in group.rollouts if rollout.is_valid]
+            share = share_at(self._target, [(own, is_right) for own, is_right in valid if own is not None])
+        else:
+            right = sum(group.outcomes) / max(len(group.outcomes), 1)
+            share = (self._most - self._least) * (1 - right) + self._least
+        share = min(max(share + noise, 0.0), self._most)
+        more = Ask(index=group.index, num_rollouts=count, joins=group.id)
+        origin = f"{SHARED}{share:.6f}" if is_curve else ORIGIN
+        return begun(more, self._read(view.tasks[group.index]), share, origin)
+
+
+def share_of(rollout: Rollout) -> float | None:
+    """The share of a solution that the answer began with; None: another part has renamed how it was asked."""
+    if rollout.origin.startswith(SHARED):
+        return float(rollout.origin.removeprefix(SHARED))
+    return None if is_begun(rollout) else 0.0
+
+
+def share_at(target: float, seen: Sequence[tuple[float, bool]]) -> float:
+    """The share at which the likeliest curve is at the target; below 0 where even plain answers are above it.
+
+    Args:
+        target: above the largest of `GUESSES`, below 1.
+        seen: share of a rollout's hint, and whether its answer was right.
+
+    Example: three of three plain answers were wrong, and half of those with half of the solution.
+
+        >>> round(share_at(0.5, [*[(0.0, False)] * 3, (0.5, True), (0.5, False)]), 3)
+        0.5
+    """
+    likely = PRIOR
+    for share in sorted({share for share, _ in seen}):
+        right = [is_right for own, is_right in seen if own == share]
+        steep = np.exp(-SLOPES[:, None] * (share - CENTRES[:, None, None]))
+        chance = (1 + GUESSES * steep) / (1 + steep)
+        miss = (1 - GUESSES) * steep / (1 + steep)
+        likely = likely + sum(right) * np.log(chance) + (len(right) - sum(right)) * np.log(miss)
+    centre, slope, guess = np.unravel_index(int(likely.argmax()), likely.shape)
+    return float(CENTRES[centre] + np.log((target - GUESSES[guess]) / (1 - target)) / SLOPES[slope])
 
 
 def begun(ask: Ask, solution: str, share: float, origin: str = ORIGIN) -> Ask:
@@ -96,29 +165,40 @@ def begun(ask: Ask, solution: str, share: float, origin: str = ORIGIN) -> Ask:
 
 
 class Halves:
-    """Advantages of plain and hinted rollouts apart, weighed by what the hint changed."""
+    """Advantages of plain and hinted rollouts apart, weighed by what the hint changed.
+
+    Args:
+        weighed: False leaves out 1 + d.
+    """
+
+    def __init__(self, *, weighed: bool = True) -> None:
+        self._weighed = weighed
 
     def shape(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
     ) -> Sequence[Tensor]:
         """The advantages [m] of each group; those of groups without hints as they are."""
-        return rewrite_chunks("halves", _apart, groups, selections, advantages)
+        return rewrite_chunks("halves", self._apart, groups, selections, advantages)
 
-
-def _apart(rollouts: Sequence[Rollout], advantages: Tensor) -> Tensor:
-    """[k] advantages that are linear in the rewards."""
-    is_hinted = torch.tensor([is_begun(rollout) for rollout in rollouts])
-    is_right = torch.tensor([rollout.is_correct for rollout in rollouts])
-    if not is_hinted.any():
-        return advantages
-    found = torch.zeros_like(advantages)
-    for half in (is_hinted, ~is_hinted):
-        if half.sum() > 1:
-            found[half] = group_advantages(advantages[half])
-    raised = (
-        0.0 if is_hinted.all() else float(is_right[is_hinted].double().mean() - is_right[~is_hinted].double().mean())
-    )
-    return torch.where(is_right != is_hinted, (1 + raised) * found, found)
+    def _apart(self, rollouts: Sequence[Rollout], advantages: Tensor) -> Tensor:
+        """[k] advantages that are linear in the rewards."""
+        length = torch.tensor([rollout.completion.given[0][1] if is_begun(rollout) else 0 for rollout in rollouts])
+        is_hinted = length > 0
+        is_right = torch.tensor([rollout.is_correct for rollout in rollouts])
+        if not is_hinted.any():
+            return advantages
+        found = torch.zeros_like(advantages)
+        for each in length.unique():
+            if (length == each).sum() > 1:
+                found[length == each] = group_advantages(advantages[length == each])
+        if not self._weighed:
+            return found
+        raised = (
+            0.0
+            if is_hinted.all()
+            else float(is_right[is_hinted].double().mean() - is_right[~is_hinted].double().mean())
+        )
+        return torch.where(is_right != is_hinted, (1 + raised) * found, found)
 
 
 def is_begun(rollout: Rollout) -> bool:

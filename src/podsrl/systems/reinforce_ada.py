@@ -5,7 +5,7 @@ rollouts get `more`, until it has `right` and `wrong` of them, or `most` rollout
 
     balanced (the paper keeps k = 4)    right = 2, wrong = 2        ⌊k/2⌋ and ⌈k/2⌉
     positive-focused                    right = 1, wrong = 0
-    AERO's rescue (arXiv 2602.14338)    right = 1, wrong = 0, more = 2: two at a time until the first right one
+    AERO's rescue (`systems/aero.py`)   right = 1, wrong = 0, more = 2: two at a time until the first right one
 
 Of each group the paper keeps the first ⌊k/2⌋ right and ⌈k/2⌉ wrong ones, and fills up with the others where one kind is
 too few. Of rewards 0 and 1 that is max-variance (`select.rule = "max_variance"`), which keeps the earliest of equals.

@@ -31,6 +31,8 @@ SHAPES: Table[Factory] = Table(
         "halves": "podsrl.systems.adhint:Halves",
         "novelty": "podsrl.systems.xrpo:Novelty",
         "pool_mean": "podsrl.systems.reinforce_ada:pool_mean",
+        "posterior": "podsrl.systems.aero:posterior",
+        "probe": "podsrl.systems.poise:Probe",
     }
 )
 """Name -> what makes the shape."""

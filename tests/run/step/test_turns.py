@@ -16,6 +16,7 @@ import made
 from beside import Beside
 from environments import Direct
 from podsrl.config.load import load_config
+from podsrl.errors import UsageError
 from podsrl.generate import Request, Sampling
 from podsrl.policy import load_model, load_tokenizer, prompt_ids, with_tools
 from podsrl.run.group_log import group_line

@@ -1,0 +1,180 @@
+"""POISE (arXiv 2605.07579): the policy's own states say what a rollout is worth, so two rollouts of a question suffice.
+
+**Features** (`States`). While a rollout is written, these numbers φ are kept with it: the last hidden state behind the
+prompt, the one at the newest of the token counts `at`, and of the next token's entropy at these the newest, the mean
+and the largest.
+
+**Baseline** (`Probe`). A ridge regression g of standardised features predicts a reward from φ. What a rollout is
+compared with must not know what it did, or the gradient has a bias: so it is what the *others* of its group predict,
+
+    A_i = r_i - mean of g(φ_j) over j ≠ i        with two rollouts: A_1 = r_1 - g(φ_2) and A_2 = r_2 - g(φ_1)
+
+without a standard deviation. After the step g is fitted to pairs of φ_j and the mean reward of the others, of the last
+`window` rollouts. Until it has been, the advantages stay as they are; "leave_one_out" has the same expectation.
+
+Questions per step cost as much as rollouts, and rollouts of different questions teach more than those of one: two of
+each of four times the questions cost what eight do.
+
+The authors' code could not be read. What is ours: the model's last layer at single tokens, where the paper takes means
+of the last ten tokens of the prompt and of the reasoning in a middle layer; groups of more than two; g is kept between
+the lowest and the highest reward that it learned from, where the paper has 0 and 1; a window of rollouts, not of steps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from math import fsum
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, tensor
+
+from podsrl.errors import UsageError
+from podsrl.lib.watch import Live, Note
+from podsrl.types import Group, Selection
+
+Floats = NDArray[np.float64]
+Pairs = list[tuple[int, float]]
+"""Places of a group's valid rollouts, and the mean reward of the other valid ones."""
+
+
+class States:
+    """Keeps features of its hidden states and entropies with every rollout, for `steer.prune`; it ends none.
+
+    Args:
+        at: token counts at which it looks, besides 0; below `rollouts.max_new_tokens`.
+    """
+
+    def __init__(self, *, at: tuple[Annotated[int, Field(ge=1)], ...] = ()) -> None:
+        self.at = sorted({0, *at})
+
+    def prune(self, live: Live) -> list[Note]:
+        """The features [2 D + 3] of each rollout, from those it had."""
+        hidden, entropies = (each[live.row_of].float().cpu().numpy() for each in (live.hidden, live.entropies))
+        found = np.concatenate([hidden, hidden, np.repeat(entropies[:, None], 3, axis=1)], axis=1)
+        size = hidden.shape[1]
+        for row, (noted, count) in enumerate(zip(live.noted, live.num_tokens, strict=True)):
+            if noted:
+                found[row, :size] = noted[:size]
+                found[row, -2] = noted[-2] + (entropies[row] - noted[-2]) / bisect_right(self.at, count)
+                found[row, -1] = max(noted[-1], entropies[row])
+        return [Note(key, tuple(row)) for key, row in zip(live.keys, found.tolist(), strict=True)]
+
+
+class Probe:
+    """Advantages against what the features of the other rollouts predict, for `loss.shape`.
+
+    Args:
+        ridge: penalty of the regression's squared weights, against a sum of squared errors.
+        window: rollouts that are remembered.
+        warm_steps: first steps whose advantages stay as they are; at least 1, since nothing is fitted before.
+    """
+
+    def __init__(
+        self,
+        *,
+        ridge: Annotated[float, Field(gt=0)] = 0.01,
+        window: Annotated[int, Field(ge=2, le=2**20)] = 4096,
+        warm_steps: Annotated[int, Field(ge=1)] = 1,
+    ) -> None:
+        self._ridge, self._window, self._warm_steps = ridge, window, warm_steps
+        self._num_steps, self._features, self._targets = 0, np.zeros((0, 0)), np.zeros(0)
+        self._fit = np.zeros((3, 0))
+
+    def shape(
+        self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
+        """The advantages [m] of each group; those of fewer than two valid rollouts as they are."""
+        if self._num_steps < self._warm_steps or not len(self._targets):
+            return advantages
+        return [
+            own if len(pairs := pairs_of(group)) < 2 else tensor(self._compared(group, selection, pairs))
+            for group, selection, own in zip(groups, selections, advantages, strict=True)
+        ]
+
+    def _compared(self, group: Group, selection: Selection, pairs: Pairs) -> list[float]:
+        """Reward minus what the others predict, of each kept rollout."""
+        predicted = {place: self._predicted(group.rollouts[place].completion.noted) for place, _ in pairs}
+        return [
+            group.rollouts[i].reward
+            - fsum(value for place, value in predicted.items() if place != i) / (len(predicted) - 1)
+            for i in selection.kept
+        ]
+
+    def _predicted(self, noted: Sequence[float]) -> float:
+        """The mean of what was learned from, for a rollout without features."""
+        if not noted:
+            return float(self._targets.mean())
+        value = self._targets.mean() + (np.array(noted) - self._fit[0]) / self._fit[1] @ self._fit[2]
+        return float(np.clip(value, self._targets.min(), self._targets.max()))
+
+    def learn(self, groups: Sequence[Group]) -> None:
+        """Remember features and the rewards of the others, and fit the regression to what is remembered.
+
+        Raises:
+            UsageError: no rollout of the step has features.
+        """
+        self._num_steps += 1
+        found = [
+            (group.rollouts[place].completion.noted, others) for group in groups for place, others in pairs_of(group)
+        ]
+        pairs = [(noted, others) for noted, others in found if noted]
+        if found and not pairs:
+            raise UsageError(
+                "loss.shape = 'probe' reads features, and no rollout of the step has any; wanted those that "
+                "steer.prune = 'states' keeps: set it too"
+            )
+        if pairs:
+            features, targets = np.array([noted for noted, _ in pairs]), np.array([others for _, others in pairs])
+            before = self._features if len(self._targets) else features[:0]
+            self._features = np.concatenate([before, features])[-self._window :]
+            self._targets = np.append(self._targets, targets)[-self._window :]
+            self._fit = fitted(self._features, self._targets, self._ridge)
+
+    def state(self) -> Mapping[str, Any]:
+        """Steps, what is remembered, and the regression."""
+        return {
+            "num_steps": self._num_steps,
+            "features": self._features.astype(np.float32),
+            "targets": self._targets,
+            "fit": self._fit,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`."""
+        self._num_steps, self._features = state["num_steps"], state["features"].astype(np.float64)
+        self._targets, self._fit = state["targets"], state["fit"]
+
+
+def pairs_of(group: Group) -> Pairs:
+    """Each valid rollout's place, and the mean reward of the others; none in a group of fewer than two."""
+    rewards = {place: one.reward for place, one in enumerate(group.rollouts) if one.is_valid}
+    if len(rewards) < 2:
+        return []
+    return [
+        (place, fsum(reward for other, reward in rewards.items() if other != place) / (len(rewards) - 1))
+        for place in rewards
+    ]
+
+
+def fitted(features: Floats, targets: Floats, ridge: float) -> Floats:
+    """Means, standard deviations (1 where it is 0) and weights [3, F] of the ridge regression of targets [N].
+
+    The weights w minimise the sum over N of (target - mean - z w)² + ridge · |w|², z being the standardised features
+    [N, F]; the smaller of the two systems that give them is solved.
+
+    Example:
+        >>> fitted(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), 2.0).tolist()
+        [[1.0], [1.0], [0.25]]
+    """
+    means, spreads = features.mean(axis=0), features.std(axis=0)
+    spreads = np.where(spreads > 0, spreads, 1.0)
+    z, above = (features - means) / spreads, targets - targets.mean()
+    if len(features) < features.shape[1]:
+        weights = z.T @ np.linalg.solve(z @ z.T + ridge * np.eye(len(z)), above)
+    else:
+        weights = np.linalg.solve(z.T @ z + ridge * np.eye(z.shape[1]), z.T @ above)
+    return np.stack([means, spreads, weights])
