@@ -33,6 +33,7 @@ ROLLOUTS: Table[Factory] = Table(
         "varied": "podsrl.systems.vigor:Varied",
         "neyman": "podsrl.systems.duet:Neyman",
         "hints": "podsrl.systems.adhint:Hints",
+        "ambiguous": "podsrl.systems.latr:Ambiguous",
     }
 )
 """For `budget.rollouts`."""
@@ -59,10 +60,11 @@ PRUNES: Table[Factory] = Table(
         "never": "podsrl.control.steer:Never",
         "random": "podsrl.control.steer:Random",
         "quality": "podsrl.systems.arrol:Quality",
+        "ambiguous": "podsrl.systems.latr:Ambiguous",
     }
 )
 """For `steer.prune`."""
-BRANCHES: Table[Factory] = Table({"never": "podsrl.control.steer:Never"})
+BRANCHES: Table[Factory] = Table({"never": "podsrl.control.steer:Never", "ambiguous": "podsrl.systems.latr:Ambiguous"})
 """For `steer.branch`."""
 CLOSE = Slot("steer.close", CLOSES, ("view", "group"))
 """Asked while rollouts are generated; so are the next two."""
