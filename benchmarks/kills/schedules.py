@@ -53,6 +53,7 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "DOTS": ("systems/dots", {**_MIXED, "options.difficulty.num_references": "4"}),
     "sGPO": ("systems/sgpo", {**_MIXED, "options.profile.num_probes": "3"}),
     "ARRoL": ("systems/arrol", {**_MIXED, "options.quality.at": "2", "options.quality.warm_steps": "2"}),
+    "LATR": ("systems/latr", {**_MIXED, "options.ambiguous.until": "4", "options.ambiguous.look": "[2]"}),
     "groups that close": (
         "pods",
         {

@@ -31,6 +31,8 @@ def live(num_tokens: Sequence[int], groups: str = "", seed: int = 0) -> Live:
         logits=torch.zeros(1, 4),
         hidden=torch.zeros(1, 2),
         noted=[()] * len(num_tokens),
+        tokens=lambda key: np.zeros(0, np.int32),
+        stop_ids=frozenset(),
     )
 
 

@@ -14,11 +14,24 @@ from podsrl.compare.systems import parts_of_slots, read_system, system_names
 from podsrl.config.files import read_tree
 from podsrl.config.load import build, load_config
 from podsrl.config.schema import CompareConfig
-from podsrl.control import ENOUGH, GUIDES, KEEPS, PRUNE, PRUNES, QUESTIONS, RECALLS, ROLLOUTS, make_budget
+from podsrl.control import (
+    BRANCH,
+    BRANCHES,
+    ENOUGH,
+    GUIDES,
+    KEEPS,
+    PRUNE,
+    PRUNES,
+    QUESTIONS,
+    RECALLS,
+    ROLLOUTS,
+    make_budget,
+)
 from podsrl.control.tables import DEFAULTS
 from podsrl.errors import UsageError
 from podsrl.lib.options import check_options
 from podsrl.lib.slots import make_slots
+from podsrl.run.before.sizes import make_parts
 from podsrl.update import SHAPE, SHAPES
 
 FOLDER = Path(__file__).parents[2] / "src" / "podsrl" / "config" / "recipes" / "systems"
@@ -32,6 +45,7 @@ TABLES = {
     "loss.shape": SHAPES,
     "steer.prune": PRUNES,
     "replay.groups": RECALLS,
+    "steer.branch": BRANCHES,
 }
 
 
@@ -47,8 +61,7 @@ def test_a_recipe_names_known_parts_with_options_that_they_take(file: Path) -> N
         assert all(name in TABLES[key] for key in keys), (name, keys)
         check_options(TABLES[keys[0]][name], system.options.get(name, {}), where=f"options.{name}")
     assert system.options.keys() <= slots.keys()
-    budget = {slot: getattr(system.config.budget, slot) for slot in DEFAULTS}
-    make_budget(budget, {name: own for name, own in system.options.items() if name in budget.values()})
+    make_parts(system.config)
 
 
 def test_every_part_is_used_by_a_recipe() -> None:
@@ -60,7 +73,10 @@ def test_every_part_is_used_by_a_recipe() -> None:
     }
     used.add(("budget.rollouts", load_config("auto").budget.rollouts))
     used |= {("loss.shape", name) for name in load_config("gigpo").loss.shape}
-    used |= {("steer.prune", "never"), ("steer.prune", "random"), ("replay.groups", "nothing")}
+    used |= {("steer.prune", name) for name in ("never", "random")} | {
+        ("steer.branch", "never"),
+        ("replay.groups", "nothing"),
+    }
     defaults = {(f"budget.{slot}", name) for slot, name in DEFAULTS.items()}
     assert {(key, name) for key, table in TABLES.items() for name in table} - defaults <= used
 
@@ -89,6 +105,11 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     },
     ("guide", "examples"): {"count": [0], "size": [0], "max_characters": [0]},
     ("guide", "nudge"): {"count": [0], "drop": (-0.1, 1.1), "form": ["hint"]},
+    ("prune branch", "ambiguous"): {
+        **{"until": [0], "least": (-0.1, 1.1), "gap": [2], "look": [(0,)], "edits": [1.5], "suffix": [2]},
+        "rouge": [-1],
+        "shares": ((), ((0, 1.5),), ((3, 1.0),), ((0, 1.0), (0, 0.5))),
+    },
     ("prune", "quality"): {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
     ("prune", "states"): {"at": ([0], [2.5])},
     ("shape", "probe"): {"ridge": [0.0], "window": [1], "warm_steps": [0]},
@@ -99,6 +120,8 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("shape", "bins"): {"beta": [0], "eta": [-1], "clip": [0], "largest": [0], "gamma": [2], "hysteresis": [0.5]},
 }
 """Slots and the part in them -> values of its options that are out of their ranges."""
+NEEDED = {"quality": {"at": 8}, "ambiguous": {"until": 8}}
+"""Part -> options without a default."""
 
 
 @each(
@@ -111,11 +134,11 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ],
 )
 def test_an_option_out_of_its_range_is_named(slots: str, part: str, option: str, value: object) -> None:
-    options = {part: {"at": 8, option: value} if slots == "prune" else {option: value}}
-    alone = {"shape": SHAPE, "prune": PRUNE}
+    options = {part: {**NEEDED.get(part, {}), option: value}}
+    others = {"shape": SHAPE, "prune": PRUNE, "branch": BRANCH}
     with pytest.raises(UsageError, match=rf"^options\.{part}\.{option} = "):
-        if slots in alone:
-            make_slots([alone[slots]], {alone[slots].option: [part]}, options)
+        if named := [others[slot] for slot in slots.split() if slot in others]:
+            make_slots(named, {slot.option: [part] for slot in named}, options)
         else:
             make_budget(dict.fromkeys(slots.split(), part), options)
 

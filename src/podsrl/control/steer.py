@@ -93,7 +93,9 @@ class Steering:
     ) -> None:
         self._names, self._options = dict(names), {name: dict(options.get(name, {})) for name in names.values()}
         every = {option: [name] for option, name in names.items()}
-        self._slots = make_slots((PRUNE, BRANCH), every, self._options) if slots is None else slots.only(every)
+        if slots is None:
+            slots = make_slots((PRUNE, BRANCH), every, self._options, others_are_filled=True)
+        self._slots = slots.only(every)
         [self._prune], [self._branch] = self._slots[PRUNE.option], self._slots[BRANCH.option]
         self._pruned_at, self._branched_at = pruned_at, branched_at = counts_of(self._prune), counts_of(self._branch)
         self.at = None if pruned_at is None or branched_at is None else pruned_at | branched_at

@@ -33,6 +33,7 @@ ROLLOUTS: Table[Factory] = Table(
         "varied": "podsrl.systems.vigor:Varied",
         "neyman": "podsrl.systems.duet:Neyman",
         "hints": "podsrl.systems.adhint:Hints",
+        "ambiguous": "podsrl.systems.latr:Ambiguous",
     }
 )
 """For `budget.rollouts`."""
@@ -60,10 +61,11 @@ PRUNES: Table[Factory] = Table(
         "random": "podsrl.control.steer:Random",
         "quality": "podsrl.systems.arrol:Quality",
         "states": "podsrl.systems.poise:States",
+        "ambiguous": "podsrl.systems.latr:Ambiguous",
     }
 )
 """For `steer.prune`."""
-BRANCHES: Table[Factory] = Table({"never": "podsrl.control.steer:Never"})
+BRANCHES: Table[Factory] = Table({"never": "podsrl.control.steer:Never", "ambiguous": "podsrl.systems.latr:Ambiguous"})
 """For `steer.branch`."""
 RECALLS: Table[Factory] = Table({"nothing": "podsrl.control.fixed:nothing", "fifo": "podsrl.systems.dots_rr:Fifo"})
 """For `replay.groups`."""

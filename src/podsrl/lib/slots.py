@@ -186,7 +186,11 @@ class Slots:
 
 
 def make_slots(
-    slots: Sequence[Slot], names: Mapping[str, Sequence[str]], options: Mapping[str, Mapping[str, Any]]
+    slots: Sequence[Slot],
+    names: Mapping[str, Sequence[str]],
+    options: Mapping[str, Mapping[str, Any]],
+    *,
+    others_are_filled: bool = False,
 ) -> Slots:
     """Make the parts that fill some slots.
 
@@ -194,6 +198,7 @@ def make_slots(
         slots: all of them.
         names: option of each slot -> names of the parts that fill it, in order.
         options: part's name -> its options.
+        others_are_filled: whether slots that a part needs, and that are not among these, are filled elsewhere.
 
     Raises:
         UsageError: a name or an option that does not exist, a part that cannot be made, cannot fill its slot,
@@ -219,6 +224,8 @@ def make_slots(
             filled[slot.option].append(Filled(option, _filler(parts[name], slot, option), parts[name]))
     for name, part in parts.items():
         for option in getattr(part, "needs", ()):
+            if option not in names and others_are_filled:
+                continue
             if option not in names:
                 raise UsageError(f"{name!r} needs the slot {option!r}; wanted slots among {', '.join(names)}")
             if name not in names[option]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -42,6 +42,10 @@ class Live:
     """[R, D] the model's last hidden state of the newest token."""
     noted: list[tuple[float, ...]]
     """B of them: what is kept with each rollout (`Note`); empty: nothing."""
+    tokens: Callable[[Key], npt.NDArray[np.int32]]
+    """Of one of them: its tokens so far, behind its prompt. It may be called until the watch has answered."""
+    stop_ids: frozenset[int]
+    """Tokens that end an answer."""
 
     @property
     def logprobs(self) -> Tensor:
@@ -98,7 +102,9 @@ class Fork:
     key: Key
     num_rollouts: int = 1
     token: int | None = None
-    """Set behind the tokens, as a given one (`Begun.given`); None: they draw."""
+    """Set behind the tokens, as a given one (`Begun.given`), that ends no answer; None: they draw."""
+    num_tokens: int | None = None
+    """They go on behind its first so many tokens; None: behind all."""
 
 
 @dataclass(frozen=True, slots=True)

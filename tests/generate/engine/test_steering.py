@@ -120,10 +120,32 @@ def test_paused_and_waiting_rollouts_can_be_forked_and_ended_ones_cannot(qwen2: 
         engine.fork("b", 1)
 
 
-@pytest.mark.parametrize(("token", "num_steps"), [(-1, 1), (10_000, 1), (3, 9)])
-def test_a_token_that_is_none_or_has_no_room_is_not_set(qwen2: Any, token: int, num_steps: int) -> None:
+def test_a_fork_behind_some_of_the_tokens_goes_on_as_what_begins_with_them(qwen2: Any) -> None:
     engine = Engine(qwen2)
     engine.submit([A])
+    for _ in range(6):
+        engine.step()
+    [plain] = engine.fork("a", 0, num_tokens=2)
+    [other] = engine.fork("a", 0, num_tokens=2, token=9)
+    [again] = engine.fork("a", 0, num_tokens=0)
+    for num_tokens in (-1, 7):
+        with pytest.raises(UsageError, match=rf"fork of \('a', 0\) behind {num_tokens} tokens: wanted 0 \.\. 6"):
+            engine.fork("a", 0, num_tokens=num_tokens)
+    found = drain(engine)
+    first = found["a", 0].token_ids[:2]
+    begins = {plain: (first, ()), other: ((*first, 9), ((2, 3),)), again: ((), ())}
+    for key, (start, given) in begins.items():
+        starts = {key[1]: begun(found[key], len(start), given)} if start else {}
+        [alone] = Engine(qwen2).generate([replace(A, num_rollouts=1, first_index=key[1], starts=starts)])
+        assert found[key].token_ids[: len(start)] == start and found[key].given == given
+        assert found[key].token_ids == alone.token_ids
+    assert tokens({key: found[key] for key in found if key[1] < 3}) == whole(qwen2, A)
+
+
+@pytest.mark.parametrize(("token", "num_steps"), [(-1, 1), (10_000, 1), (3, 9), (98, 1)])
+def test_a_token_that_is_none_ends_an_answer_or_has_no_room_is_not_set(qwen2: Any, token: int, num_steps: int) -> None:
+    engine = Engine(qwen2)
+    engine.submit([replace(A, sampling=replace(SAMPLING, stop_token_ids=(98,)))])
     for _ in range(num_steps):
         engine.step()
     with pytest.raises(UsageError, match=rf"fork of \('a', 0\) with the token {token} behind {num_steps}: "):

@@ -259,7 +259,15 @@ class Engine:
         """Let paused rollouts go on where they stopped."""
         self._enqueue([sequence for sequence in find_sequences(self._sequences, ids) if sequence.state == "paused"])
 
-    def fork(self, request_id: str, index: int, *, num_rollouts: int = 1, token: int | None = None) -> list[Key]:
+    def fork(
+        self,
+        request_id: str,
+        index: int,
+        *,
+        num_rollouts: int = 1,
+        token: int | None = None,
+        num_tokens: int | None = None,
+    ) -> list[Key]:
         """Start rollouts that go on from the tokens of an unfinished one; see `Fork`.
 
         A fork of a running rollout shares its row until they draw different tokens.
@@ -268,7 +276,8 @@ class Engine:
             The new rollouts, in the order of their indices.
 
         Raises:
-            UsageError: a source that has ended, or a token that is none or has no room.
+            UsageError: a source that has ended or has fewer tokens; or a token that is none, ends an answer or has no
+                room.
         """
         sources = find_sequences(self._sequences, [(request_id, index)])
         if not sources:
@@ -277,6 +286,10 @@ class Engine:
         history = source.history
         if self._stepper is not None and source.state == "running":
             history = self._stepper.rows.history_of(source)
+        if num_tokens is not None:
+            if not 0 <= num_tokens <= len(history):
+                raise UsageError(f"fork of {source.key} behind {num_tokens} tokens: wanted 0 .. {len(history)}")
+            history = history.first(num_tokens)
         if token is not None:
             self._check_token(source, len(history), token)
         stream = source.request.random_stream
@@ -288,7 +301,7 @@ class Engine:
         self._sequences[request_id] += forks
         self._make_room()  # which may take all of them out
         num_joining = 0
-        if self._stepper is not None and source.state == "running" and token is None:
+        if self._stepper is not None and source.state == "running" and token is None and num_tokens is None:
             num_joining = self._stepper.num_free
             self._stepper.join(forks[:num_joining], source)
         self._enqueue(forks[num_joining:])
@@ -362,7 +375,7 @@ class Engine:
             if isinstance(act, End):
                 self._end(find_sequences(self._sequences, [act.key]), act.reason)
             elif isinstance(act, Fork):
-                self.fork(*act.key, num_rollouts=act.num_rollouts, token=act.token)
+                self.fork(*act.key, num_rollouts=act.num_rollouts, token=act.token, num_tokens=act.num_tokens)
             elif isinstance(act, Note):
                 for sequence in find_sequences(self._sequences, [act.key]):
                     sequence.noted = act.values
@@ -370,11 +383,13 @@ class Engine:
                 raise UsageError(f"look() of a watch returned {short(act)}; wanted End, Fork and Note records")
 
     def _check_token(self, source: Sequence, num_tokens: int, token: int) -> None:
-        vocabulary, limit = self.model.get_input_embeddings().weight.shape[0], source.request.sampling.max_new_tokens
-        if not isinstance(token, int) or not 0 <= token < vocabulary or num_tokens + 1 >= limit:
+        vocabulary, sampling = self.model.get_input_embeddings().weight.shape[0], source.request.sampling
+        is_word = isinstance(token, int) and 0 <= token < vocabulary and token not in sampling.stop_token_ids
+        if not is_word or num_tokens + 1 >= sampling.max_new_tokens:
             raise UsageError(
                 f"fork of {source.key} with the token {token!r} behind {num_tokens}: wanted an integer of 0 .. "
-                f"{vocabulary - 1}, and room for one to draw within max_new_tokens = {limit}"
+                f"{vocabulary - 1} that ends no answer, and room for one to draw within max_new_tokens = "
+                f"{sampling.max_new_tokens}"
             )
 
     def _end(self, sequences: list[Sequence], reason: FinishReason = "aborted") -> None:

@@ -54,9 +54,9 @@ class History:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def shortened(self) -> History:
-        """The same without the last token."""
-        return History(self.tokens[:-1], self.logprobs[:-1])
+    def first(self, num_tokens: int) -> History:
+        """The same, of the first so many tokens alone."""
+        return History(self.tokens[:num_tokens], self.logprobs[:num_tokens])
 
     def with_given(self, token: int) -> History:
         """The same with one more token, which was not drawn."""
@@ -148,8 +148,9 @@ class Sequence:
     def go_on(self, source: Sequence, history: History, token: int | None) -> None:
         """Go on from the history of another, and from a token that is set."""
         num_tokens = len(history)
-        self.marks, self.given = list(source.marks) if num_tokens else [], source.given
-        self.history, self.num_shown, self.noted = history, source.num_shown, source.noted
+        self.marks = [mark for mark in source.marks if mark[0] < num_tokens]
+        self.given = tuple((start, min(end, num_tokens)) for start, end in source.given if start < num_tokens)
+        self.history, self.num_shown, self.noted = history, min(source.num_shown, num_tokens), source.noted
         if token is not None:
             self.history, self.given = history.with_given(token), (*self.given, (num_tokens, num_tokens + 1))
         self.job.num_tokens = len(self.history)

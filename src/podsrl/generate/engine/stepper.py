@@ -346,7 +346,7 @@ class Stepper:
         ended = list[Ended]()
         for sequence, reason in zip(self._exit(done), reasons[done].tolist(), strict=True):
             if reason == _INVALID:  # the token drawn from broken logits is no token of the policy's
-                sequence.history = sequence.history.shortened()
+                sequence.history = sequence.history.first(-1)
             sequence.move("ended")
             self.scheduler.finish(sequence.job)
             ended.append((sequence, _REASONS[reason]))
@@ -394,8 +394,10 @@ class Stepper:
         assert hidden is not None, "wanted"
         row_of = torch.from_numpy(self.rows.row_of[members]).to(logits.device)
         sequences = [self.rows.sequences[i] for i in members.tolist()]
+        keys = [sequence.key for sequence in sequences]
+        places = dict(zip(keys, members.tolist(), strict=True))
         return Live(
-            keys=[sequence.key for sequence in sequences],
+            keys=keys,
             groups=[sequence.request.random_stream for sequence in sequences],
             num_tokens=self.rows.num_new[members].tolist(),
             random_keys=self.rows.random_keys[members],
@@ -403,6 +405,8 @@ class Stepper:
             logits=logits,
             hidden=hidden,
             noted=[sequence.noted for sequence in sequences],
+            tokens=lambda key: self.rows.tokens_of(np.array([places[key]]))[0].copy(),
+            stop_ids=frozenset().union(*(sampling.stop_token_ids for sampling in self.rows.samplings)),
         )
 
     def _running_jobs(self) -> list[Job]:

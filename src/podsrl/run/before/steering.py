@@ -32,7 +32,8 @@ def check_steering(config: RunConfig, slots: Slots) -> None:
     """Check what can be checked of `steer.prune` and `steer.branch` without a model.
 
     Raises:
-        UsageError: rollouts never have as many tokens as a part wants to see; or a group is both closed and branched.
+        UsageError: rollouts never have as many tokens as a part wants to see; a part sets tokens where stop strings end
+            an answer; or a group is both closed and branched.
     """
     limit, steer = config.rollouts.max_new_tokens, config.steer
     for slot in (PRUNE, BRANCH):
@@ -42,6 +43,11 @@ def check_steering(config: RunConfig, slots: Slots) -> None:
                 f"{part.option} is shown rollouts that have {late} tokens, and rollouts.max_new_tokens = {limit} ends "
                 f"them: wanted at most {limit - 1}"
             )
+    if getattr(slots[BRANCH.option][0].part, "sets_tokens", False) and config.rollouts.stop_strings:
+        raise UsageError(
+            f"steer.branch = {steer.branch!r} sets tokens, and one of rollouts.stop_strings = "
+            f"{list(config.rollouts.stop_strings)} may reach across one unseen; leave one of them out"
+        )
     if "never" not in (steer.close, steer.branch):
         raise UsageError(
             f"steer.branch = {steer.branch!r} with steer.close = {steer.close!r}: forks would hang on when a group "
