@@ -51,7 +51,7 @@ def corrected(correction: Correction, *inputs: Tensor) -> tuple[Tensor, Any]:
 
 def close(one: Tensor, other: Tensor, now: Tensor) -> None:
     """Two losses and their gradients."""
-    assert abs(float(one) - float(other)) < 1e-12
+    assert abs(one.item() - other.item()) < 1e-12
     grads = [torch.autograd.grad(loss, now, retain_graph=True)[0] for loss in (one, other)]
     assert (grads[0] - grads[1]).abs().max() < 1e-12
 

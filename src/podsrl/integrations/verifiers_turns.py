@@ -71,7 +71,7 @@ def play(environment: vf.Env[Any], task: vf.Task[Any], turns: Sequence[str], *, 
 
 def _worth(environment: vf.Env[Any], task: vf.Task[Any], turns: Sequence[str]) -> float:
     episode = _ended(environment, task, turns, waits=False)
-    return round(sum(trace.reward for trace in episode.traces) * _GRID) / _GRID
+    return float(round(sum(trace.reward for trace in episode.traces) * _GRID) / _GRID)
 
 
 def _ended(environment: vf.Env[Any], task: vf.Task[Any], turns: Sequence[str], *, waits: bool) -> vf.Episode[Any]:
