@@ -19,13 +19,9 @@ from podsrl.config.schema import RunConfig
 
 Json = dict[str, Any]
 STEPS: Mapping[str, int] = {"steps": 12, "demo": 60}
-"""World -> steps of each arm: in the demo's, until most answers are right."""
-PODS, FEW, ALL, CERTAIN = (
-    "PODS",
-    "PODS, a quarter of the slots",
-    "certain, all slots",
-    "certain, a quarter of the slots",
-)
+"""World -> steps of each arm; in the demo's hardly anything is right at first, and two thirds at the end."""
+PODS, FEW = "PODS", "PODS, a quarter of the slots"
+ALL, HALF, CERTAIN = (f"certain, {slots} slots" for slots in ("all", "half of the", "a quarter of the"))
 CLOSE = "steer.close=certain"
 
 
@@ -40,17 +36,16 @@ def config_of(world: str, *changes: str) -> RunConfig:
 
 
 def measure(world: str, num_steps: int, say: Say) -> Json:
-    """Arm -> its counts per step, and in all those of `PODS`, over which the others' are."""
+    """The sums of each arm over so many steps, over those of `PODS`: "arms", by name and clock; and "steps"."""
     first = config_of(world)
     rows = first.rollouts.num_prompts * first.rollouts.num_rollouts
-    few = (f"rollouts.num_slots={rows // 4}", "rollouts.scheduler=continuous+breadth")
-    changes = {PODS: (), FEW: few, ALL: (CLOSE,), CERTAIN: (*few, CLOSE)}
+    half, few = ((f"rollouts.num_slots={rows // k}", "rollouts.scheduler=continuous+breadth") for k in (2, 4))
+    changes = {PODS: (), FEW: few, ALL: (CLOSE,), HALF: (*half, CLOSE), CERTAIN: (*few, CLOSE)}
     with ExitStack() as at_end:
         arms = {name: at_end.enter_context(closing(OurArm(config_of(world, *own)))) for name, own in changes.items()}
         found = take_turns({name: _stepping(arm) for name, arm in arms.items()}, num_steps, titled(say, world))
     totals = {name: {key: sum(step[key] for step in steps) for key in steps[0]} for name, steps in found.items()}
-    ends = {name: steps[-1]["right"] for name, steps in found.items()}
-    return {"steps": num_steps, "ends": ends, "arms": {name: _over(own, totals[PODS]) for name, own in totals.items()}}
+    return {"steps": num_steps, "arms": {name: _over(own, totals[PODS]) for name, own in totals.items()}}
 
 
 def _stepping(arm: OurArm) -> Callable[[int], Json]:
@@ -61,7 +56,6 @@ def _stepping(arm: OurArm) -> Callable[[int], Json]:
             "trained": arm.metrics["tokens/trained"],
             "decode_steps": arm.num_decode_steps,
             "cpu_seconds": taken.cpu_seconds,
-            "right": arm.metrics["accuracy/all"],
         }
 
     return step

@@ -1,6 +1,6 @@
 """What closing groups whose choice is certain saves (`steer.close = "certain"`): on recorded lengths, and in runs.
 
-    python -m benchmarks closing            64 groups per number, and 72 steps of four arms: about ten minutes
+    python -m benchmarks closing            64 groups per number, and 72 steps of five arms: about ten minutes
     python -m benchmarks closing --quick    8 groups per number, one step
 
 Groups of 64 rollouts, of which 16 are kept, with lengths of GSM8K's solutions or geometric ones (mean 20, cut at 128),

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from benchmarks.closed_runs import ALL, CERTAIN, FEW, PODS, measure
+from benchmarks.closed_runs import ALL, CERTAIN, FEW, HALF, PODS, measure
 from benchmarks.closing import Simulated, Told, certain, cost, generated
 from benchmarks.figures.tables import closing as closing_table
 from benchmarks.infinite_sampling.simulate import simulate
@@ -67,8 +67,8 @@ def test_the_table_has_a_row_per_number_of_slots_and_order() -> None:
 
 def test_all_arms_of_a_run_train_on_the_same_tokens_and_few_slots_take_more_decode_steps() -> None:
     found = measure("demo", 1, lambda text: None)["arms"]
-    assert [arm["trained"] for arm in found.values()] == [1.0] * 4
+    assert [arm["trained"] for arm in found.values()] == [1.0] * 5
     assert found[PODS] == dict.fromkeys(found[PODS], 1.0)
     assert found[FEW]["tokens"] == 1 and found[FEW]["decode_steps"] > 1.2 and found[ALL]["decode_steps"] <= 1
-    for arm in (found[ALL], found[CERTAIN]):
+    for arm in (found[ALL], found[HALF], found[CERTAIN]):
         assert arm["tokens"] <= 1 and arm["tokens"] <= arm["at 2.3"] <= arm["at 0.3"] <= 1
