@@ -188,7 +188,7 @@ class Halves:
         if not is_hinted.any():
             return advantages
         found = torch.zeros_like(advantages)
-        for each in sorted(set(length.tolist())):
+        for each in {*length.tolist()}:
             if (length == each).sum() > 1:
                 found[length == each] = group_advantages(advantages[length == each])
         if not self._weighed:
