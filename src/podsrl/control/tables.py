@@ -61,10 +61,17 @@ PRUNES: Table[Factory] = Table(
         "random": "podsrl.control.steer:Random",
         "quality": "podsrl.systems.arrol:Quality",
         "ambiguous": "podsrl.systems.latr:Ambiguous",
+        "confident": "podsrl.systems.echo:Confident",
     }
 )
 """For `steer.prune`."""
-BRANCHES: Table[Factory] = Table({"never": "podsrl.control.steer:Never", "ambiguous": "podsrl.systems.latr:Ambiguous"})
+BRANCHES: Table[Factory] = Table(
+    {
+        "never": "podsrl.control.steer:Never",
+        "ambiguous": "podsrl.systems.latr:Ambiguous",
+        "confident": "podsrl.systems.echo:Confident",
+    }
+)
 """For `steer.branch`."""
 CLOSE = Slot("steer.close", CLOSES, ("view", "group"))
 """Asked while rollouts are generated; so are the next two."""
