@@ -54,6 +54,7 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "sGPO": ("systems/sgpo", {**_MIXED, "options.profile.num_probes": "3"}),
     "ARRoL": ("systems/arrol", {**_MIXED, "options.quality.at": "2", "options.quality.warm_steps": "2"}),
     "LATR": ("systems/latr", {**_MIXED, "options.ambiguous.until": "4", "options.ambiguous.look": "[2]"}),
+    "ECHO": ("systems/echo", {**_MIXED, "options.confident.unsure": "0.99", "options.confident.spike": "2"}),
     "groups that close": (
         "pods",
         {

@@ -110,6 +110,10 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
         "rouge": [-1],
         "shares": ((), ((0, 1.5),), ((3, 1.0),), ((0, 1.0), (0, 0.5))),
     },
+    ("prune branch shape", "confident"): {
+        **{"widest": [0], "top": [0], "unsure": (0, 1.1), "floor": (-0.1, 1.1), "spike": [-1], "quantile": [1.5]},
+        "weight": (-0.1, 0.5),
+    },
     ("prune", "quality"): {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
     ("prune", "states"): {"at": ([0], [2.5])},
     ("shape", "probe"): {"ridge": [0.0], "window": [1], "warm_steps": [0]},

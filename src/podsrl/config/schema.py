@@ -236,11 +236,13 @@ class SteerConfig(Section):
     prune: Annotated[str, Names("podsrl.control:PRUNES")] = "never"
     """Which rollouts are ended while they are written, without a reward: "never", "random" (a share of those that come
     to a token count: what pruning by a signal is compared with), "quality" (those that a learned head finds
-    superfluous in the middle: ARRoL), "ambiguous" (branches that stay like their source: LATR), "states" (none: it
-    keeps features for the shape "probe": POISE), or "module:function"; see docs/engine.md and docs/systems.md."""
+    superfluous in the middle: ARRoL), "ambiguous" (branches that stay like their source: LATR), "confident" (those
+    that are unsure or get unsure: ECHO), "states" (none: it keeps features for the shape "probe": POISE), or
+    "module:function"; see docs/engine.md and docs/systems.md."""
     branch: Annotated[str, Names("podsrl.control:BRANCHES")] = "never"
     """Which rollouts get siblings that go on from the same tokens: "never", "ambiguous" (where two tokens are about as
-    likely: LATR), or "module:function"; see docs/engine.md and docs/systems.md."""
+    likely: LATR), "confident" (where a rollout gets unsure: ECHO), or "module:function"; see docs/engine.md and
+    docs/systems.md."""
 
 
 class CostsConfig(Section):

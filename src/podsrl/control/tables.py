@@ -62,10 +62,17 @@ PRUNES: Table[Factory] = Table(
         "quality": "podsrl.systems.arrol:Quality",
         "states": "podsrl.systems.poise:States",
         "ambiguous": "podsrl.systems.latr:Ambiguous",
+        "confident": "podsrl.systems.echo:Confident",
     }
 )
 """For `steer.prune`."""
-BRANCHES: Table[Factory] = Table({"never": "podsrl.control.steer:Never", "ambiguous": "podsrl.systems.latr:Ambiguous"})
+BRANCHES: Table[Factory] = Table(
+    {
+        "never": "podsrl.control.steer:Never",
+        "ambiguous": "podsrl.systems.latr:Ambiguous",
+        "confident": "podsrl.systems.echo:Confident",
+    }
+)
 """For `steer.branch`."""
 RECALLS: Table[Factory] = Table({"nothing": "podsrl.control.fixed:nothing", "fifo": "podsrl.systems.dots_rr:Fifo"})
 """For `replay.groups`."""

@@ -27,12 +27,14 @@ SHAPES: Table[Factory] = Table(
     {
         "anchors": "podsrl.systems.gigpo:Anchors",
         "bins": "podsrl.systems.gdro:BinWeights",
+        "confident": "podsrl.systems.echo:Confident",
         "contexts": "podsrl.systems.nudgerl:Contexts",
         "halves": "podsrl.systems.adhint:Halves",
         "novelty": "podsrl.systems.xrpo:Novelty",
         "pool_mean": "podsrl.systems.reinforce_ada:pool_mean",
         "posterior": "podsrl.systems.aero:posterior",
         "probe": "podsrl.systems.poise:Probe",
+        "votes": "podsrl.systems.echo:Votes",
     }
 )
 """Name -> what makes the shape."""

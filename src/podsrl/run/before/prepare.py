@@ -217,7 +217,7 @@ def _resolve_names(config: RunConfig) -> Found:
         raise UsageError(f"[options.vllm]: {generator.option} does not read it; remove the table")
     slots = make_parts(config)
     size = check_sizes(config, slots) // select.num_chunks
-    keeps_all = select.rule == "keep_all" and config.budget != BudgetConfig()
+    keeps_all = select.rule == "keep_all" and (config.budget != BudgetConfig() or config.steer.branch != "never")
     kept = size if keeps_all else kept_of(select.kept_of_chunk, size)
     try_rule(rule, size, kept)
     shape_advantages(*try_advantage(advantage, kept), slots[SHAPE.option])
