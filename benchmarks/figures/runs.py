@@ -84,6 +84,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "search": by_its_page("search", "benchmarks.search:table"),
     "world": by_its_page("world", "benchmarks.world:table"),
     "claims": by_its_page("claims", "benchmarks.claims:table"),
+    "turns": by_its_page("turns", "benchmarks.turns:table"),
     "worth": by_its_page("worth", "benchmarks.worth:page"),
     "picture": picture,
     "soak": by_its_page("soak", "benchmarks.soak.page:markdown"),
