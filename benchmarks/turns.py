@@ -3,6 +3,7 @@
     python -m benchmarks turns                    five paired seeds of each arm, to 90 %: some ten minutes of one core
     python -m benchmarks turns --minutes 30       those that fit; the same command goes on
     python -m benchmarks turns --arms GRPO        these alone: a second process may make the others
+    python -m benchmarks turns --out benchmarks/results/amd-zen-4/turns    goes on with those that are stored
     python -m benchmarks turns --quick            one step of each arm
 
 GRPO is the recipe `gigpo` without its shape: the same questions, 16 rollouts each, and the same rate.

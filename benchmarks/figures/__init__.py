@@ -60,6 +60,7 @@ TABLES = {
     "soak": "soak",
     "systems": "systems-measured",
     "trl-accuracy": "trl-accuracy-table",
+    "turns": "turns",
     "when-pods-helps": "when-pods-helps",
     "world": "world",
     "worth": "worth",

@@ -85,6 +85,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "search": by_its_page("search", "benchmarks.search:table"),
     "world": by_its_page("world", "benchmarks.world:table"),
     "claims": by_its_page("claims", "benchmarks.claims:table"),
+    "turns": by_its_page("turns", "benchmarks.turns:table"),
     "worth": by_its_page("worth", "benchmarks.worth:page"),
     "worth-wanted": by_its_page("worth", "benchmarks.worth:wanted"),
     "worth-gains": by_its_page("worth", "benchmarks.worth:gains"),
