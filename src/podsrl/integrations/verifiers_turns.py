@@ -71,7 +71,8 @@ def play(environment: vf.Env[Any], task: vf.Task[Any], turns: Sequence[str], *, 
 
 def _worth(environment: vf.Env[Any], task: vf.Task[Any], turns: Sequence[str]) -> float:
     episode = _ended(environment, task, turns, waits=False)
-    return float(round(sum(trace.reward for trace in episode.traces) * _GRID) / _GRID)
+    worth = sum(float(trace.reward) for trace in episode.traces)
+    return round(worth * _GRID) / _GRID
 
 
 def _ended(environment: vf.Env[Any], task: vf.Task[Any], turns: Sequence[str], *, waits: bool) -> vf.Episode[Any]:
