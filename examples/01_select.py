@@ -11,6 +11,7 @@ Expected output:
     rewards 0.0  1.0  0.1  0.0  1.0  0.1  0.0  0.6, keep 4 of 8
     max_variance  keeps [0, 1, 3, 4]  rewards 0.0  1.0  0.0  1.0  variance 0.250
     max_reward    keeps [1, 4, 5, 7]  rewards 1.0  1.0  0.1  0.6  variance 0.137
+    both_ends     keeps [0, 1, 3, 4]  rewards 0.0  1.0  0.0  1.0  variance 0.250
     random        keeps [0, 1, 3, 5]  rewards 0.0  1.0  0.0  0.1  variance 0.177
     percentile    keeps [2, 3, 4, 7]  rewards 0.1  0.0  1.0  0.6  variance 0.162
     a list:                   [0, 1, 3, 4]
@@ -33,7 +34,7 @@ ONE_RIGHT = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
 def main() -> None:
     print(f"rewards {_line(REWARDS)}, keep {NUM_KEPT} of {len(REWARDS)}")
     for name, rule in RULES.items():
-        if name in ("keep_all", "max_signal"):  # plain GRPO, which keeps all 8; and one that keeps another number
+        if name in ("keep_all", "max_signal", "drop_surplus"):  # plain GRPO; and rules that keep another number
             continue
         generator = torch.Generator().manual_seed(0)  # only "random" reads it
         kept = rule(torch.tensor(REWARDS), NUM_KEPT, generator=generator).tolist()

@@ -47,6 +47,7 @@ import torch  # noqa: E402
 
 import children  # noqa: E402
 from podsrl.lib import matmul  # noqa: E402
+from small_models import new_model  # noqa: E402
 
 pytest_plugins = ["times", "leftovers"]
 sys.path.append(str(Path(__file__).parent / "generate"))  # contract.py, which tests of several folders import
@@ -94,37 +95,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's backgro
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAMILIES = ("qwen2", "qwen3", "llama")
-VOCABULARY = 99
-"""Tokens of `character_tokenizer()`; ids 0, 1, 2 are <pad>, <eos>, <unk>."""
-
-
-def new_model(family: str, **changes: Any) -> Any:
-    """A random causal language model of 2 layers and width 32, with 4 heads on 2 key-value heads, in float32.
-
-    Its weights are larger than usual, so that probabilities are far from uniform and depend on the context.
-    """
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.for_model(
-        family,
-        **{
-            "vocab_size": VOCABULARY,
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
-            "max_position_embeddings": 64,
-            "initializer_range": 0.3,
-            "pad_token_id": 0,
-            "eos_token_id": 1,
-            "bos_token_id": None,
-            **changes,
-        },
-    )
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config).eval()
 
 
 @pytest.fixture(autouse=True)

@@ -50,6 +50,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "bins": {"k": 1, "window": 2},
 }
 """Part -> options with which it does something in a few questions of four rollouts."""
+STEERED = {"ambiguous", "confident", "probe"}
+"""Parts that work with one of `[steer]`."""
 NO_SHAPE = ""
 """Stands for no shape at all."""
 CONFIG = (
@@ -101,7 +103,7 @@ def slots_of(tree: Mapping[str, Any]) -> Slots:
 def names_of_slot(option: str) -> list[str]:
     """Everything that fills a slot: shipped parts and small ones."""
     [slot] = [slot for slot in ALL_SLOTS if slot.option == option]
-    shipped = [*slot.table, *([NO_SHAPE] if option == SHAPE.option else [])]
+    shipped = [*(name for name in slot.table if name not in STEERED), *([NO_SHAPE] if option == SHAPE.option else [])]
     return [*shipped, *(f"small_parts:{name}" for name in OWN[option])]
 
 

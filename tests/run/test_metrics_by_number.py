@@ -202,9 +202,14 @@ def test_every_metric_of_a_step_has_its_number() -> None:
 
 def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
     names = {name.replace("/right/", "/NAME/") for name in LINE}
-    assert names | {"tokens/given", "turns/mean", "turns/max", "tools/calls", "tools/failed"} == documented(
-        "`metrics.jsonl`: one line per step"
-    )
+    assert names | {
+        "capped_fraction",
+        "tokens/given",
+        "turns/mean",
+        "turns/max",
+        "tools/calls",
+        "tools/failed",
+    } == documented("`metrics.jsonl`: one line per step")
 
 
 def sample(answer: str | None, length: int, **changes: Any) -> Rollout:

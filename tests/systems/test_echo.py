@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import new_model
 from made import group_of, selection
 from podsrl.control import Steering, View
 from podsrl.errors import UsageError
@@ -25,6 +24,7 @@ from podsrl.run.steps import training_step
 from podsrl.systems.echo import Confident, Votes, majority
 from podsrl.types import FORK
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
+from small_models import new_model
 
 # --- votes ---
 

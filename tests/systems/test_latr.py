@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import new_model
 from loops import each
 from podsrl.control import Steering, View
 from podsrl.errors import UsageError
@@ -25,6 +24,7 @@ from podsrl.run.steps import training_step
 from podsrl.systems.latr import Ambiguous, alive, common_subsequence, common_suffix, edit_distance, is_alike
 from podsrl.types import FORK, Begun
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
+from small_models import new_model
 
 # --- the tree: V = 4, T = 6 ---
 

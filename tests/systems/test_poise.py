@@ -149,6 +149,8 @@ def shown(count: int, hidden: list[list[float]], logits: list[list[float]], befo
         logits=torch.tensor(logits),
         hidden=torch.tensor(hidden),
         noted=before,
+        tokens=lambda key: np.zeros(count, np.int32),
+        stop_ids=frozenset(),
     )
 
 
