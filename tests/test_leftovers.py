@@ -159,7 +159,7 @@ def test_a_failure_and_a_variable():
 
 LEFT = {
     "a_process": r"the process \d+ \(sleep 601\)",
-    "an_orphan_with_a_session": r"the process \d+ \(sleep 603\)",
+    "an_orphan_with_a_session": r"the process \d+ \((?:setsid )?sleep 603\)",
     "a_process_and_its_child": r"the process \d+ \(sh -c sleep 604; true\); the process \d+ \(sleep 604\)",
     "with_it_again_and_one_of_its_own": r"the process \d+ \(sleep 608\)",
     "a_file_in_the_repository_by_a_process": "the file {base}/root/of_process",
