@@ -13,7 +13,7 @@ from typing import Any
 from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig, SteerConfig
-from podsrl.control import SLOTS, Budget, budget_names
+from podsrl.control import RECALL, SLOTS, Budget, budget_names
 from podsrl.errors import UsageError
 from podsrl.lib.part_states import split_states
 from podsrl.lib.slots import Slots, make_slots
@@ -48,6 +48,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "hints": {"solution": "podsrl.tasks.arithmetic:worked_solution"},
     "nudge": {"hints": "podsrl.tasks.arithmetic:first_words", "form": "{hint}"},
     "bins": {"k": 1, "window": 2},
+    "fifo": {"num": 1, "size": 4},
 }
 """Part -> options with which it does something in a few questions of four rollouts."""
 STEERED = {"ambiguous", "confident", "probe"}
@@ -87,7 +88,7 @@ class Point:
         budget = {slot.method: name for slot, name in zip(SLOTS, self.names, strict=False)}
         shape = [self.names[-1]] if self.names[-1] else []
         options = {name: dict(SMALL[name]) for name in dict.fromkeys(self.names) if name in SMALL}
-        return {"budget": budget, "loss": {"shape": shape}, "options": options}
+        return {"budget": budget, "replay": {"groups": "nothing"}, "loss": {"shape": shape}, "options": options}
 
 
 def slots_of(tree: Mapping[str, Any]) -> Slots:
@@ -96,8 +97,9 @@ def slots_of(tree: Mapping[str, Any]) -> Slots:
     Raises:
         UsageError: they do not go together.
     """
-    names = {**budget_names(tree["budget"]), SHAPE.option: tree["loss"]["shape"]}
-    return make_slots(ALL_SLOTS, names, tree["options"])
+    replay = {RECALL.option: [tree["replay"]["groups"]]}
+    names = {**budget_names(tree["budget"]), **replay, SHAPE.option: tree["loss"]["shape"]}
+    return make_slots((*SLOTS, RECALL, SHAPE), names, tree["options"])
 
 
 def names_of_slot(option: str) -> list[str]:
@@ -164,14 +166,16 @@ def of_recipes() -> dict[str, dict[str, Any]]:
         if (config := load_config(name)).steer == SteerConfig():
             options = {part: SMALL.get(part, table) for part, table in config.options.items()}
             loss = {"shape": list(config.loss.shape)}
-            found[name] = {"budget": config.budget.model_dump(), "loss": loss, "options": options}
+            slots = {section: getattr(config, section).model_dump() for section in ("budget", "replay")}
+            found[name] = {**slots, "loss": loss, "options": options}
     found["auto"] |= {"options": {"worth": SMALL["worth"]}, "more": ("select.rule=max_signal",)}
     return found
 
 
 def config_of(tree: Mapping[str, Any], *overrides: str) -> RunConfig:
     """A small run at a point."""
-    slots = (f"budget={toml(tree['budget'])}", f"loss.shape={toml(tree['loss']['shape'])}")
+    slots = [f"{section}={toml(tree[section])}" for section in ("budget", "replay")]
+    slots.append(f"loss.shape={toml(tree['loss']['shape'])}")
     return load_config("pods", [*CONFIG, *slots, f"options={toml(tree['options'])}", *overrides])
 
 

@@ -49,6 +49,7 @@ from runs import EXTRA, newest, timeless
 TREES: dict[str, dict[str, Any]] = {str(point): point.tree for point in covering()} | of_recipes()
 DEFAULTS: dict[str, Any] = {
     "budget": {option.removeprefix("budget."): name for option, [name] in budget_names({}).items()},
+    "replay": {"groups": "nothing"},
     "loss": {"shape": []},
     "options": {},
 }
@@ -137,16 +138,18 @@ def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_
         result = training_step(trainer)
         line = numbers(result)
         assert sum(ask.num_rollouts for ask in budget.asked) == sum(line[f"rollouts/{fate}"] for fate in ROLLOUTS)
-        assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in TOKENS)
-        everything = [r for group in (*result.groups, *result.left_out, *result.probes) for r in group.rollouts]
+        fates = sum(line[f"tokens/{fate}"] for fate in TOKENS)
+        assert line["tokens/generated"] + line.get("tokens/recalled", 0) == fates
+        everything = [r for group in (*result.fresh, *result.left_out, *result.probes) for r in group.rollouts]
         assert line["tokens/generated"] + line.get("tokens/given", 0) == sum(
             len(r.completion.token_ids) for r in everything
         )
-        assert line["rollouts/lag_max"] in (0, None)
+        assert line["rollouts/lag_max"] in (0, None) or "rollouts/recalled" in line
         prompts = {(g.id, r.completion.index): r.prompt_ids or g.prompt_ids for g in result.groups for r in g.rollouts}
         for sample in result.samples:
             assert sample.prompt_ids == prompts[sample.group_id, sample.completion.index]
-            assert sample.completion.version == result.trained_version
+            is_fresh = sample.group_id in {group.id for group in result.fresh}
+            assert not is_fresh or sample.completion.version == result.trained_version
     for group in trainer.sample().seen:
         ways = tuple(
             Way(count=1, prompt_ids=r.prompt_ids, start_ids=start_of(r.completion), origin=r.origin)

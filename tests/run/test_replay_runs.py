@@ -77,7 +77,12 @@ def test_a_fifo_run_trains_on_old_groups_without_generating_them_and_resumes_bit
     options += ('task.rewards={"light_rewards:varied" = 1.0}', "task.correct=light_rewards:varied")
     whole = Trainer(config_of(*options, "optim.num_epochs=2"))
     lines = [step_metrics(training_step(whole)) for _ in range(3)]
-    assert lines[2]["tokens/trained"] > lines[0]["tokens/trained"] and lines[2]["capped_fraction"] == 0
+    assert lines[2]["capped_fraction"] == 0 and lines[2]["rollouts/all"] == lines[0]["rollouts/all"]
+    assert (
+        "rollouts/recalled" not in lines[0] and lines[2]["rollouts/recalled"] == 2 * whole.config.rollouts.num_rollouts
+    )
+    fates = sum(lines[2][f"tokens/{fate}"] for fate in ("trained", "skipped", "discarded"))
+    assert lines[2]["tokens/generated"] == fates - lines[2]["tokens/recalled"]
     whole.save(tmp_path, EXTRA)
     resumed = Trainer(config_of(*options, "optim.num_epochs=2"))
     resumed.load(newest(tmp_path))

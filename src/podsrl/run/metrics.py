@@ -22,7 +22,7 @@ NUM_BINS = 20
 
 def step_metrics(result: StepResult) -> Json:
     """The line of a step in `metrics.jsonl`; null for numbers that are not finite, since JSON has none."""
-    rollouts, left_out = _judged(result.groups), _judged(result.left_out)
+    rollouts, left_out = _judged(result.fresh), _judged(result.left_out)
     pools = list(result.pools())
     kept = [rollout for _, of_pool in pools for rollout in of_pool]
     valid_rewards = [np.array([r.reward for r in pool if r.is_valid]) for pool, _ in pools]
@@ -86,13 +86,15 @@ def step_metrics(result: StepResult) -> Json:
 
 
 def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequence[Rollout]) -> Json:
-    """Generated is the sum of all fates (`lib/stages.py`)."""
+    """Generated is the sum of all fates (`lib/stages.py`), without what earlier steps have generated."""
     load, num_trained = result.load, result.update.stats.num_trained_tokens
     untrained = (*result.left_out, *result.probes)
-    pruned = [r for group in (*result.groups, *untrained) for r in group.rollouts if r.is_pruned]
-    ended = [*rollouts, *_judged(untrained)]
+    pruned = [r for group in (*result.fresh, *untrained) for r in group.rollouts if r.is_pruned]
+    recalled = _judged(result.groups[len(result.fresh) :])
+    num_recalled = sum(rollout.completion.num_drawn for rollout in recalled)
+    ended = [*rollouts, *recalled, *_judged(untrained)]
     num_ended, num_kept, num_pruned = (sum(r.completion.num_drawn for r in some) for some in (ended, kept, pruned))
-    num_given = sum(rollout.completion.num_given for rollout in (*ended, *pruned))
+    num_given = sum(r.completion.num_given for r in (*rollouts, *_judged(untrained), *pruned))
     fates = {
         "trained": num_trained,
         "skipped": num_kept - num_trained,
@@ -102,11 +104,12 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
     }
     return {
         "tokens/prompt": sum(len(ids) for group in (*result.groups, *untrained) for ids in _prompts(group)),
-        "tokens/generated": sum(fates.values()),
+        "tokens/generated": sum(fates.values()) - num_recalled,
         "tokens/forwarded": load.num_forwarded,
         "tokens/reread": load.num_reread,
         **{f"tokens/{fate}": count for fate, count in fates.items()},
         **({"tokens/given": num_given} if num_given else {}),
+        **({"tokens/recalled": num_recalled, "rollouts/recalled": len(recalled)} if recalled else {}),
         "rollouts/pruned": len(pruned) + load.num_pruned,
         "rollouts/postponed": load.num_postponed,
     }

@@ -20,6 +20,8 @@ class StepResult:
     """With this step counted."""
     groups: tuple[Group, ...]
     """P groups that were trained on, or could have been; they may differ in size."""
+    num_recalled: int = 0
+    """How many of them, the last ones, are of earlier steps (`replay.groups`)."""
     left_out: tuple[Group, ...] = ()
     """Groups that the budget kept out of the training."""
     probes: tuple[Group, ...] = ()
@@ -45,6 +47,11 @@ class StepResult:
     """The whole step, on the clock of process 0."""
     overlapped_seconds: float | None = None
     """That generation went on beside earlier stages, at most; None where a step generates, then trains."""
+
+    @property
+    def fresh(self) -> tuple[Group, ...]:
+        """Those of `groups` that this step generated."""
+        return self.groups[: len(self.groups) - self.num_recalled]
 
     @property
     def is_empty(self) -> bool:

@@ -40,6 +40,7 @@ def finish(trainer: Trainer, collected: Collected, trained: Trained) -> StepResu
     return StepResult(
         progress=trainer.progress,
         groups=tuple(trained.groups),
+        num_recalled=len(trained.groups) - len(collected.groups),
         left_out=collected.left_out,
         probes=collected.probes,
         selections=tuple(trained.selections),
