@@ -20,6 +20,7 @@ from podsrl.lib.slots import Slots, make_slots
 from podsrl.policy import load_model
 from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.step.trainer import Trainer
+from podsrl.run.step.trainer_state import without_groups
 from podsrl.types import Group
 from podsrl.update import SHAPE
 
@@ -97,7 +98,7 @@ def slots_of(tree: Mapping[str, Any]) -> Slots:
     Raises:
         UsageError: they do not go together.
     """
-    replay = {RECALL.option: [tree["replay"]["groups"]]}
+    replay = {RECALL.option: [tree.get("replay", {}).get("groups", "nothing")]}
     names = {**budget_names(tree["budget"]), **replay, SHAPE.option: tree["loss"]["shape"]}
     return make_slots((*SLOTS, RECALL, SHAPE), names, tree["options"])
 
@@ -174,7 +175,7 @@ def of_recipes() -> dict[str, dict[str, Any]]:
 
 def config_of(tree: Mapping[str, Any], *overrides: str) -> RunConfig:
     """A small run at a point."""
-    slots = [f"{section}={toml(tree[section])}" for section in ("budget", "replay")]
+    slots = [f"{section}={toml(tree[section])}" for section in ("budget", "replay") if section in tree]
     slots.append(f"loss.shape={toml(tree['loss']['shape'])}")
     return load_config("pods", [*CONFIG, *slots, f"options={toml(tree['options'])}", *overrides])
 
@@ -203,7 +204,7 @@ def toml(value: Any) -> str:
 
 def digest_of(slots: Slots) -> str:
     """Of what the parts remember."""
-    values, arrays = split_states(slots.state())
+    values, arrays = split_states(without_groups(slots.state()))
     content = [repr(values), *((name, str(array.dtype), array.tolist()) for name, array in sorted(arrays.items()))]
     return hashlib.sha256(repr(content).encode()).hexdigest()
 

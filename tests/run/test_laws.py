@@ -217,7 +217,7 @@ def test_ahead_round_0_is_a_step_old_further_rounds_are_new_and_a_resumed_run_go
         result = training_step(whole)
         ages = {
             (group.id, r.completion.index): result.trained_version - r.completion.oldest_version
-            for group in (*result.groups, *result.left_out, *result.probes)
+            for group in (*result.fresh, *result.left_out, *result.probes)
             for r in group.rollouts
         }
         assert set(ages.values()) <= {0, 1} if step else set(ages.values()) <= {0}

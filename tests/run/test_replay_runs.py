@@ -74,7 +74,7 @@ def test_what_are_no_groups_of_earlier_steps_is_refused(name: str, got: str) -> 
 
 def test_a_fifo_run_trains_on_old_groups_without_generating_them_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     options = ("replay.groups=fifo", "options.fifo.num=2", "correct.proximal=step_start", "correct.weight=full")
-    options += ('task.rewards={"light_rewards:varied" = 1.0}', "task.correct=light_rewards:varied")
+    options += ('task.rewards={"small_parts:lucky" = 1.0}', "task.correct=small_parts:lucky", "rollouts.num_prompts=4")
     whole = Trainer(config_of(*options, "optim.num_epochs=2"))
     lines = [step_metrics(training_step(whole)) for _ in range(3)]
     assert lines[2]["capped_fraction"] == 0 and lines[2]["rollouts/all"] == lines[0]["rollouts/all"]
@@ -89,6 +89,7 @@ def test_a_fifo_run_trains_on_old_groups_without_generating_them_and_resumes_bit
     one, other = (timeless(step_metrics(training_step(trainer))) for trainer in (whole, resumed))
     assert one == other
     assert_same_weights(whole, resumed)
+    whole.close(), resumed.close()
 
 
 def test_memory_that_is_not_there_is_named_before_anything_is_loaded() -> None:

@@ -37,7 +37,7 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
     begun = {} if step is None else to_arrays(step, trainer.processes)
     if not trainer.processes.is_main:
         return checkpoint_path(folder, trainer.progress.step)
-    values, arrays = split_states(_without_groups(trainer.parts.slots.state()))
+    values, arrays = split_states(without_groups(trainer.parts.slots.state()))
     arrays.update(begun)
     return save_checkpoint(
         folder,
@@ -74,7 +74,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     if begun and not has_other_data:
         step = _read(checkpoint, PARTS, lambda: from_arrays(begun, trainer.processes, task_of, view_at))
     states = whole_states(state["parts"], arrays)
-    trainer.parts.slots.restore(_read(checkpoint, PARTS, lambda: _with_groups(states, task_of)))
+    trainer.parts.slots.restore(_read(checkpoint, PARTS, lambda: with_groups(states, task_of)))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.collector.round = step
     trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state["matmul"])
@@ -83,7 +83,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     trainer.sync()
 
 
-def _without_groups(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def without_groups(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The states with arrays of bytes in place of tuples of groups."""
     found: dict[str, dict[str, Any]] = {}
     for part, state in states.items():
@@ -93,10 +93,10 @@ def _without_groups(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
     return found
 
 
-def _with_groups(
+def with_groups(
     states: Mapping[str, Mapping[str, Any]], task_of: Callable[[str, int | None], Task]
 ) -> dict[str, dict[str, Any]]:
-    """What `_without_groups` was given."""
+    """What `without_groups` was given."""
     return {
         part: {
             key.removesuffix(GROUPS): tuple(decode(value.tobytes(), task_of)) if key.endswith(GROUPS) else value
