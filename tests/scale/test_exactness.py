@@ -114,6 +114,7 @@ def assert_same(several: list[Any], one: Any, *, rel: float = 1e-6, weight_gap: 
 AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
 ROUNDS = (f"budget.rollouts={__name__}:more_of_every_other",)
 PENALTY, LORA = "loss.kl_beta=0.05", "lora.rank=4"
+CORRECTED = ("optim.num_epochs=2", "correct.proximal=step_start", "correct.weight=truncate", "correct.cap=1.0")
 CASES = {
     "plain": (),
     "penalty": (PENALTY,),
@@ -123,6 +124,7 @@ CASES = {
     "rounds": (*ROUNDS, "optim.lr=3e-4"),
     "guided": (*ROUNDS, f"budget.guide={__name__}:half_shown", 'loss.shape=["novelty"]', "optim.lr=3e-4"),
     "ahead": (*AHEAD, "optim.lr=3e-4", "optim.num_epochs=2"),
+    "corrected": (*CORRECTED, "optim.lr=3e-4"),
     "chunks": ("select.num_chunks=2", "loss.name=dapo", "optim.lr=3e-4"),
 }
 
@@ -135,6 +137,14 @@ def test_two_processes_match_one(two: Any, strategy: str, case: str) -> None:
     assert any(line["rollouts/invalid"] for line in one[0])
     several = two.run(train, (f"scale.strategy={strategy}", *options), 5)
     assert_same(several, one)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_a_correction_is_of_all_processes_where_some_have_no_rows(three: Any, strategy: str) -> None:
+    options = ("rollouts.num_prompts=3", "task.rewards={correct = 1.0}", "task.correct=correct", *CORRECTED)
+    one = alone((*options, "optim.lr=3e-4"), 4)
+    assert any(line["capped_fraction"] for line in one[0])
+    assert_same(three.run(train, (*options, "optim.lr=3e-4", f"scale.strategy={strategy}"), 4), one)
 
 
 def test_two_processes_close_the_groups_that_one_closes(two: Any) -> None:
