@@ -25,6 +25,8 @@ BENCHMARKS = {
     "worth": "worth",
     "world": "world",
     "claims": "claims",
+    "claims-rare": "claims_rare",
+    "claims-sums": "claims_sums",
     "turns": "turns",
     "search": "search",
     "baselines": "baselines",

@@ -16,10 +16,12 @@ lines of a file and are not made again.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,79 +31,20 @@ from benchmarks import command
 from benchmarks.figures.markdown import table as markdown_table
 from benchmarks.paired import Json, Time, over_text, speedup
 from benchmarks.timing import Say
-from benchmarks.when_pods_helps.cells import AUTO, DEAR, SIGNAL, Limits, Log, key_of
+from benchmarks.when_pods_helps.cells import Limits, Log
 from benchmarks.when_pods_helps.grid import best_rate
-from benchmarks.when_pods_helps.harness import Marks, run_cell
+from benchmarks.when_pods_helps.harness import run_cell
 from benchmarks.when_pods_helps.map import make_missing, new_run_parser
-from podsrl.config.files import Tree, merge, read_changes, read_tree
-from podsrl.config.load import apply_overrides, build
+from benchmarks.worlds import SEEDS, WORLDS, World
 from podsrl.config.schema import RunConfig
 from podsrl.report.figures import theme
 from podsrl.report.numbers import compact
 
-MARKS = Marks(targets=(0.5, 0.65, 0.75), growth=1.15, patience=5)
-"""At the last accuracy a run ends."""
-TARGET = MARKS.targets[-1]
-RATES = (3e-4, 1.5e-4, 6e-4)
-SEEDS = (0, 1, 2)
-BASELINE = "GRPO 16"
 PRICES = (0.1, 0.3, 1.0, 2.3)
 """Of a generated token, in trained tokens."""
 _AT = tuple(f"at {price:g}" for price in PRICES)
-CURVES = ("GRPO 4", BASELINE, "GRPO 64", "PODS 64 → 16", "auto")
-"""Arms that are drawn, against their cost at `CURVE_PRICE`."""
 CURVE_PRICE = 0.3
 PICTURE = command.ROOT / "docs" / "images" / "claims.svg"
-COSTS = ("costs.group_ms=263", "costs.rollout_ms=9.9", "costs.row_ms=23.75")
-"""Of the recipe `steps` on one core of an AMD Zen 4, by `pods plan steps --write`."""
-MOST_SECONDS, MOST_STEPS = 200.0, 800
-"""CPU seconds of training at which a run is given up, and steps at which one that tunes is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
-    """What is compared: what a recipe changes of its base, and changes of our own, over the recipe `steps`."""
-
-    system: str = ""
-    """A recipe of `systems/`; "": none."""
-    changes: Sequence[str] = ()
-    """section.key=value."""
-
-    def config(self, rate: float, seed: int) -> RunConfig:
-        """Of a run on one thread of the CPU."""
-        own = ("threads=1", 'model.device="cpu"', "task.num_eval=256", "stop.without_signal=0")
-        tree: Tree = merge(read_tree("steps"), read_changes(f"systems/{self.system}") if self.system else {})
-        tree = apply_overrides(tree, [*own, *self.changes, f"optim.lr={rate}", f"seed={seed}"])
-        return build(RunConfig, tree, "claims")
-
-
-def _grpo(n: int) -> Arm:
-    return Arm(changes=(f"rollouts.num_rollouts={n}", f"select.num_kept={n}"))
-
-
-def _pods(n: int, m: int, *changes: str) -> Arm:
-    rule = () if SIGNAL[0] in changes else ('select.rule="max_variance"',)
-    return Arm(changes=(f"rollouts.num_rollouts={n}", f"select.num_kept={m}", *rule, *changes))
-
-
-ARMS: Mapping[str, Arm] = {
-    BASELINE: _grpo(16),
-    "GRPO 64": _grpo(64),
-    "GRPO 4": _grpo(4),
-    "PODS 64 → 16": _pods(64, 16),
-    "auto": _pods(64, 16, *AUTO, *COSTS),
-    "GRPO 8": _grpo(8),
-    "GRPO 32": _grpo(32),
-    "DAPO": Arm(system="dapo"),
-    "DARS": Arm(system="dars", changes=("options.harder.most=64",)),
-    "DARS + PODS": Arm(system="dars_pods"),
-    "DOTS": Arm(system="dots"),
-    "XRPO": Arm(system="xrpo"),
-    **{f"PODS {n} → {m}": _pods(n, m) for n in (32, 64, 128) for m in (16, 8, 4) if (n, m) != (64, 16)},
-    "GRPO 16 + max_signal": _pods(16, 16, *SIGNAL, *COSTS),
-    "auto at g = 1": _pods(64, 16, *DEAR),
-}
-"""Name -> arm, in the order of their worth. GRPO-GA 64 is GRPO 64: the library accumulates gradients by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +54,8 @@ class ClaimRun:
     arm: str
     rate: float
     seed: int
+    world: str = "stories"
+    """A key of `WORLDS`."""
 
     @property
     def title(self) -> str:
@@ -119,58 +64,75 @@ class ClaimRun:
 
     @property
     def key(self) -> str:
-        """The same for equal runs, in this process and in others."""
-        return key_of(self)
+        """The same for equal runs of a world, in this process and in others."""
+        return json.dumps({"arm": self.arm, "rate": self.rate, "seed": self.seed}, sort_keys=True)
 
     def config(self) -> RunConfig:
         """What is trained."""
-        return ARMS[self.arm].config(self.rate, self.seed)
+        return WORLDS[self.world].config(self.arm, self.rate, self.seed)
 
 
 def main(arguments: Sequence[str]) -> None:
+    measure("claims", __doc__, "stories", arguments, publish)
+
+
+def measure(
+    name: str, doc: str | None, world: str, arguments: Sequence[str], publish: Callable[[Json], None] | None = None
+) -> None:
+    """Make the missing runs of a world, then sum up all that there are, as the benchmark of a name."""
     parser = new_run_parser(
-        "claims", __doc__, quick="two short runs, nothing tuned, nothing kept", part="arms", parts=ARMS
+        name, doc, quick="two short runs, nothing tuned, nothing kept", part="arms", parts=WORLDS[world].arms
     )
-    command.measure(parser, arguments, run, publish=publish)
+    command.measure(parser, arguments, partial(run, name, world), publish=publish)
 
 
-def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
-    """Make the missing runs, then sum up all that there are."""
+def run(name: str, world: str, options: argparse.Namespace, say: Say = lambda text: None) -> Json:
+    """As `measure`, for options that are read."""
+    own = WORLDS[world]
     if options.quick:
         log = Log(None)
-        for arm in (BASELINE, "PODS 64 → 16"):
-            run_cell(ClaimRun(arm=arm, rate=RATES[0], seed=0), Limits(accuracy=TARGET, steps=3), log, say, MARKS)
-        return {"quick": True, **summarize(log, Log(None))}
-    folder = options.out or command.ROOT / "runs" / "claims"
+        for arm in list(own.arms)[:2]:
+            one = ClaimRun(arm=arm, rate=own.rates[0], seed=0, world=world)
+            run_cell(one, Limits(accuracy=own.target, steps=3), log, say, own.marks)
+        return {"quick": True, **summarize(log, Log(None), world)}
+    folder = options.out or command.ROOT / "runs" / name
     log, tuning = Log(folder / "runs.jsonl"), Log(folder / "tuning.jsonl")
-    arms = options.arms or list(ARMS)
-    make_missing(lambda: next_run(arms, log, tuning), options.minutes, say, MARKS)
-    return {"quick": False, **summarize(Log(log.file), Log(tuning.file))}
+    arms = options.arms or list(own.arms)
+    make_missing(lambda: next_run(arms, log, tuning, world), options.minutes, say, own.marks)
+    return {"quick": False, **summarize(Log(log.file), Log(tuning.file), world)}
 
 
-def next_run(arms: Sequence[str], log: Log, tuning: Log) -> tuple[ClaimRun, Limits, Log, int] | None:
+def next_run(
+    arms: Sequence[str], log: Log, tuning: Log, world: str = "stories"
+) -> tuple[ClaimRun, Limits, Log, int] | None:
     """The next run, its limits, the log that it goes to, and how many runs are missing without tuning; None: none."""
-    left = [(arm, seed) for arm in arms for seed in SEEDS if finished(arm, seed, log, tuning) is None]
+    left = [(arm, seed) for arm in arms for seed in SEEDS if finished(arm, seed, log, tuning, world) is None]
     if not left:
         return None
     arm, seed = left[0]
-    rate, missing = rate_of(arm, tuning)
-    limits = Limits(accuracy=TARGET, cpu_seconds=MOST_SECONDS)
+    rate, missing = rate_of(arm, tuning, world)
+    limits = Limits(accuracy=WORLDS[world].target, cpu_seconds=WORLDS[world].cpu_seconds)
     if missing is not None:
         own, steps = missing
         return own, replace(limits, steps=steps), tuning, len(left)
-    return ClaimRun(arm=arm, rate=rate, seed=seed), limits, log, len(left)
+    return ClaimRun(arm=arm, rate=rate, seed=seed, world=world), limits, log, len(left)
 
 
-def rate_of(arm: str, tuning: Log) -> tuple[float, tuple[ClaimRun, int] | None]:
+def rate_of(arm: str, tuning: Log, world: str) -> tuple[float, tuple[ClaimRun, int] | None]:
     """As `best_rate`, for an arm."""
-    return best_rate(lambda rate, seed: ClaimRun(arm=arm, rate=rate, seed=seed), RATES, tuning, TARGET, MOST_STEPS)
+    own = WORLDS[world]
+    at = partial(_at, world, arm)
+    return best_rate(at, own.rates, tuning, own.target, own.steps)
 
 
-def finished(arm: str, seed: int, log: Log, tuning: Log) -> Json | None:
+def _at(world: str, arm: str, rate: float, seed: int) -> ClaimRun:
+    return ClaimRun(arm=arm, rate=rate, seed=seed, world=world)
+
+
+def finished(arm: str, seed: int, log: Log, tuning: Log, world: str) -> Json | None:
     """The record of a run at its arm's best rate; None: it is not made."""
-    rate, missing = rate_of(arm, tuning)
-    return log.records.get(ClaimRun(arm=arm, rate=rate, seed=seed).key) if missing is None else None
+    rate, missing = rate_of(arm, tuning, world)
+    return log.records.get(_at(world, arm, rate, seed).key) if missing is None else None
 
 
 CLOCKS = {
@@ -197,57 +159,64 @@ def spent(place: Json, clock: str) -> float:
     return float(place[clock])
 
 
-def summarize(log: Log, tuning: Log) -> Json:
+def summarize(log: Log, tuning: Log, world: str = "stories") -> Json:
     """All figures.
 
     Returns:
-        "arms": name -> "rate", "seeds", "start" (mean accuracy), "to": target -> clock -> the cost per seed, None where
-        it was not reached, and "over": target -> clock -> how many times cheaper than `BASELINE`, on common seeds.
-        "curves": name -> per seed the costs at `CURVE_PRICE` and the accuracies of its evaluations. "tuning": steps of
-        every tuning run; None where it did not reach the target. "turns": `turns`. "num_runs", "num_wanted".
+        "arms": name -> "rate", "seeds", "claim" (clock and words; None: none), "start" (mean accuracy), "to": target ->
+        clock -> the cost per seed, None where it was not reached, and "over": target -> clock -> how many times cheaper
+        than the first arm, on common seeds. "curves": name -> per seed the costs at `CURVE_PRICE` and the accuracies of
+        its evaluations. "tuning": steps of every tuning run; None where it did not reach the target. "turns": `turns`.
+        "num_runs", "num_wanted".
     """
-    made = {arm: {seed: r for seed in SEEDS if (r := finished(arm, seed, log, tuning)) is not None} for arm in ARMS}
-    records = [record for own in made.values() for record in own.values()]
-    arms = {arm: _arm(own, made[BASELINE]) for arm, own in made.items() if own}
+    own = WORLDS[world]
+    made = {
+        arm: {seed: r for seed in SEEDS if (r := finished(arm, seed, log, tuning, world)) is not None}
+        for arm in own.arms
+    }
+    records = [record for of_arm in made.values() for record in of_arm.values()]
+    arms = {arm: _arm(own, arm, made) for arm in own.arms if made[arm]}
     return {
-        "targets": MARKS.targets,
-        "baseline": BASELINE,
+        "targets": own.marks.targets,
+        "baseline": own.baseline,
         "num_runs": len(records),
-        "num_wanted": len(ARMS) * len(SEEDS),
+        "num_wanted": len(own.arms) * len(SEEDS),
         "commits": sorted({record["commit"] for record in records}),
         "max_load": max((record["load"] for record in records), default=0.0),
         "tuning": [
-            {**{name: record[name] for name in ("arm", "rate", "seed")}, "steps": _cost(record, TARGET, "step")}
+            {**{name: record[name] for name in ("arm", "rate", "seed")}, "steps": _cost(record, own.target, "step")}
             for record in tuning.records.values()
         ],
         "arms": arms,
-        "turns": turns({n: own["to"][f"{TARGET:g}"] for n, own in by_size(arms).items()}),
-        "curves": {arm: [_curve(record["points"]) for record in made[arm].values()] for arm in CURVES if made[arm]},
+        "turns": turns({n: one["to"][f"{own.target:g}"] for n, one in by_size(arms).items()}),
+        "curves": {arm: [_curve(record["points"]) for record in made[arm].values()] for arm in own.curves if made[arm]},
     }
 
 
-def _arm(own: Mapping[int, Json], base: Mapping[int, Json]) -> Json:
+def _arm(world: World, arm: str, made: Mapping[str, Mapping[int, Json]]) -> Json:
+    own, base, targets = made[arm], made[world.baseline], world.marks.targets
     common = sorted(own.keys() & base.keys())
     return {
         "rate": next(iter(own.values()))["rate"],
         "seeds": sorted(own),
+        "claim": world.claims.get(arm),
         "start": round(statistics.mean(record["points"]["accuracy"][0] for record in own.values()), 4),
         "best": round(statistics.mean(max(record["points"]["accuracy"]) for record in own.values()), 4),
         "to": {
             f"{target:g}": {clock: [_cost(own[seed], target, clock) for seed in sorted(own)] for clock in CLOCKS}
-            for target in MARKS.targets
+            for target in targets
         },
         "over": {
             f"{target:g}": {
                 clock: speedup(
                     [_time(base[seed], target, clock) for seed in common],
                     [_time(own[seed], target, clock) for seed in common],
-                    MARKS.growth,
+                    world.marks.growth,
                 )
                 for clock in CLOCKS
             }
-            for target in MARKS.targets
-            if common and own is not base
+            for target in targets
+            if common and arm != world.baseline
         },
     }
 
@@ -306,15 +275,6 @@ def _time(record: Json, target: float, clock: str) -> Time:
     return (spent(end, clock), False) if found is None else (found, True)
 
 
-CLAIMS: Mapping[str, tuple[str, str]] = {
-    "DAPO": ("step", "half of the steps"),
-    "DARS": ("rollouts", "more from the same rollouts"),
-    "DARS + PODS": ("cpu_seconds", "ours: DARS, with a cheaper update"),
-    "DOTS": ("cpu_seconds", "less time to the same accuracy"),
-    "XRPO": ("step", "up to 2.7 times fewer steps"),
-    **dict.fromkeys((arm for arm in ARMS if arm.startswith("PODS")), ("cpu_seconds", "1.7 to 3 times sooner")),
-}
-"""Arm -> the clock of its paper's claim over GRPO, and the claim."""
 LEVEL = (0.8, 1.25)
 """An interval within these says that two arms cost the same."""
 
@@ -347,8 +307,8 @@ def table(result: Json) -> str:
         over = own["over"].get(target)
         ratios = [over_text(over[clock]) if over else "1" for clock in clocks]
         rows.append([arm, f"{own['rate']:g}", steps, *ratios])
-        if over and arm in CLAIMS:
-            clock, claim = CLAIMS[arm]
+        if over and own["claim"]:
+            clock, claim = own["claim"]
             found = verdict(over[clock])
             seen = "seen" if found == "ahead" else "not seen"
             costs = ", ".join(f"{verdict(over[f'at {price:g}'])} at g = {price:g}" for price in PRICES)

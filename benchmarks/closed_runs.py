@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from typing import Any
 
-from benchmarks.claims import ARMS, PRICES, spent
+from benchmarks.claims import PRICES, spent
 from benchmarks.our_arm import OurArm
 from benchmarks.timing import Say, take_turns, titled
+from benchmarks.worlds import STORIES
 from podsrl.config.files import merge, read_tree
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
@@ -29,8 +29,7 @@ def config_of(world: str, *changes: str) -> RunConfig:
     """PODS on a world, of which every right answer counts 1 and every other 0."""
     own = ("task.rewards={correct=1.0}", *changes)
     if world == "steps":
-        pods = ARMS["PODS 64 → 16"]
-        return replace(pods, changes=(*pods.changes, *own)).config(3e-4, 0)
+        return STORIES.config("PODS 64 → 16", 3e-4, 0, *own)
     demo = read_tree("demo")
     return build(RunConfig, apply_overrides(merge(demo["base"], demo["arms"]["pods"]), own), "closing")
 

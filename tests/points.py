@@ -52,7 +52,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "fifo": {"num": 1, "size": 4},
 }
 """Part -> options with which it does something in a few questions of four rollouts."""
-STEERED = {"ambiguous", "confident", "probe"}
+STEERED = {"ambiguous", "confident", "contrast", "probe"}
 """Parts that work with one of `[steer]`."""
 NO_SHAPE = ""
 """Stands for no shape at all."""

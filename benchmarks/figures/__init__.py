@@ -48,6 +48,8 @@ TABLES = {
     "ahead": "ahead-table",
     "baselines": "baselines",
     "claims": "claims",
+    "claims-rare": "claims-rare",
+    "claims-sums": "claims-sums",
     "closing": "closing-table",
     "demo": "demo",
     "engine": "engine-table",

@@ -84,7 +84,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "baselines": by_its_page("baselines", "benchmarks.baselines:table"),
     "search": by_its_page("search", "benchmarks.search:table"),
     "world": by_its_page("world", "benchmarks.world:table"),
-    "claims": by_its_page("claims", "benchmarks.claims:table"),
+    **{name: by_its_page(name, "benchmarks.claims:table") for name in ("claims", "claims-rare", "claims-sums")},
     "turns": by_its_page("turns", "benchmarks.turns:table"),
     "worth": by_its_page("worth", "benchmarks.worth:page"),
     "worth-wanted": by_its_page("worth", "benchmarks.worth:wanted"),

@@ -96,6 +96,8 @@ class Ask:
     """Text of an answer; the rollouts begin with its first tokens, which no policy drew (`Begun.given`)."""
     start_share: float = 0.0
     """Of the tokens of `start`, 0 to below 1: the first ceil(start_share · T) of T, and never the last one."""
+    start_ids: tuple[int, ...] = ()
+    """The tokens themselves, in place of `start`: those of another rollout, say."""
     origin: str = ""
     """Names another way of asking ("examples"); it becomes `Rollout.origin`."""
     is_trained: bool = True

@@ -6,24 +6,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.claims import (
-    ARMS,
-    BASELINE,
-    MARKS,
-    RATES,
-    SEEDS,
-    TARGET,
-    ClaimRun,
-    draw,
-    next_run,
-    spent,
-    summarize,
-    table,
-    turns,
-)
+from benchmarks.claims import ClaimRun, draw, next_run, spent, summarize, table, turns
 from benchmarks.when_pods_helps.cells import Log
 from benchmarks.when_pods_helps.harness import first_at
+from benchmarks.worlds import SEEDS, STORIES, WORLDS
+from podsrl.compare.systems import system_names
 
+ARMS, MARKS, RATES, TARGET, BASELINE = STORIES.arms, STORIES.marks, STORIES.rates, STORIES.target, STORIES.baseline
 PODS = "PODS 64 → 16"
 
 
@@ -99,6 +88,19 @@ def test_every_arm_has_a_config_of_its_own() -> None:
     assert {(config.seed, config.optim.lr, config.threads) for config in configs.values()} == {(7, 1e-3, 1)}
     assert (configs["PODS 128 → 8"].rollouts.num_rollouts, configs["PODS 128 → 8"].select.num_kept) == (128, 8)
     assert configs["DAPO"].budget.enough == "mixed" and configs["DAPO"].rollouts.num_rollouts == 16
+
+
+def test_every_arm_of_every_world_has_a_config_of_its_own_and_every_claim_an_arm() -> None:
+    for name, world in WORLDS.items():
+        configs = [ClaimRun(arm=arm, rate=1e-3, seed=7, world=name).config() for arm in world.arms]
+        assert len({config.model_dump_json() for config in configs}) == len(world.arms)
+        assert world.claims.keys() < world.arms.keys() and world.baseline not in world.claims
+        assert {arm.system for arm in world.arms.values() if arm.system} <= {*system_names()}
+
+
+def test_a_run_is_known_by_the_same_key_in_every_world() -> None:
+    stored = '{"arm": "GRPO 16", "rate": 0.0003, "seed": 1}'
+    assert {ClaimRun(arm=BASELINE, rate=3e-4, seed=1, world=name).key for name in WORLDS} == {stored}
 
 
 def test_what_was_not_reached_is_drawn_and_told() -> None:

@@ -162,9 +162,9 @@ def test_it_has_to_fill_both_slots(slot: str) -> None:
 )
 def test_a_training_set_smaller_than_a_probe_or_a_step(num_prompts: int, num_train: int, option: str) -> None:
     slots = budget().slots
-    slots.check_train(12, 12)
+    slots.check("check_train", 12, 12)
     with pytest.raises(UsageError, match=rf"{option}.* {num_train}"):
-        slots.check_train(num_prompts, num_train)
+        slots.check("check_train", num_prompts, num_train)
     assert slots.most(4, 8) == (12, 8)
 
 

@@ -155,9 +155,9 @@ def test_one_valid_rollout_of_a_question_shows_no_state() -> None:
 
 def test_a_training_set_smaller_than_a_step() -> None:
     slots = make_budget({"questions": "dynamics"}, {}).slots
-    slots.check_train(16, 16)
+    slots.check("check_train", 16, 16)
     with pytest.raises(UsageError, match=r"rollouts.num_prompts = 16; .*'dynamics'.* 15"):
-        slots.check_train(16, 15)
+        slots.check("check_train", 16, 15)
 
 
 def test_in_a_population_of_which_a_third_is_mixed_it_needs_half_of_the_rollouts_of_dynamic_sampling() -> None:

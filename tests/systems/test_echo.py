@@ -13,18 +13,14 @@ import pytest
 import torch
 
 from made import group_of, selection
-from podsrl.control import Steering, View
-from podsrl.errors import UsageError
-from podsrl.generate import Engine, Live, Request, Sampling
-from podsrl.run.before.prepare import prepare
-from podsrl.run.metrics import step_metrics
-from podsrl.run.step.step_result import StepResult
+from podsrl.control import Steering
+from podsrl.generate import Engine, Request, Sampling
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
 from podsrl.systems.echo import Confident, Votes, majority
 from podsrl.types import FORK
-from runs import EXTRA, assert_same_weights, config_of, newest, timeless
+from runs import assert_same_weights, config_of
 from small_models import new_model
+from tests.systems.whole_steps import WAYS_TO_STEP, check_refused, check_resumed, forbid_draws, lines, steps
 
 # --- votes ---
 
@@ -176,19 +172,10 @@ def trainer_of(*overrides: str) -> Trainer:
     return Trainer(config_of(*STEPS, *overrides))
 
 
-def steps(trainer: Trainer, count: int) -> list[StepResult]:
-    return [training_step(trainer) for _ in range(count)]
-
-
-def lines(results: list[StepResult]) -> list[dict[str, Any]]:
-    return [timeless(step_metrics(result)) for result in results]
-
-
 def test_with_nothing_to_do_a_run_is_the_plain_one_and_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = trainer_of()
     wanted = lines(steps(plain, 2))
-    monkeypatch.setattr(View, "rng", lambda view, name: pytest.fail(f"{name} draws"))
-    monkeypatch.setattr(Live, "coins", lambda live, name: pytest.fail(f"{name} draws"))
+    forbid_draws(monkeypatch)
     for watched in (0, 1):  # one is shown every token, and acts on none
         options = [f"options.confident.{name}=0" for name in ("spike", "weight")]
         options += ["options.confident.widest=1", f"options.confident.floor={1e-9 * watched}"]
@@ -207,16 +194,9 @@ def test_no_label_is_read() -> None:
     assert sum(line["tokens/trained"] for line in lines(results[0])) > 0
 
 
-@pytest.mark.parametrize("parts", [(), ("steps.name=ahead", "rollouts.generator=beside:beside")])
+@pytest.mark.parametrize("parts", WAYS_TO_STEP)
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, parts: tuple[str, ...]) -> None:
-    trainer = trainer_of(*ECHO, *parts)
-    steps(trainer, 1)
-    trainer.save(tmp_path, EXTRA)
-    wanted = lines(steps(trainer, 2))
-    resumed = trainer_of(*ECHO, *parts)
-    resumed.load(newest(tmp_path))
-    assert lines(steps(resumed, 2)) == wanted
-    assert_same_weights(resumed, trainer)
+    check_resumed(lambda: trainer_of(*ECHO, *parts), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -225,10 +205,9 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
         (("loss.shape=votes",), r"steer\.prune and steer\.branch = 'confident' works with loss\.shape"),
         (("rollouts.stop_strings=['a']",), r"steer\.branch = 'confident' sets tokens, .*stop_strings = \['a'\]"),
         (("rollouts.generator=vllm",), r"steer\.prune = 'confident' sees .*'watch'"),
+        (("task.correct=small_parts:lucky",), r"'votes' counts final answers, and task\.correct = 'small_parts:lucky'"),
         (("steer.close=until_mixed",), r"steer\.branch = 'confident' with steer\.close = 'until_mixed'"),
     ],
 )
 def test_what_cannot_be_is_one_line(overrides: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message) as error:
-        prepare(config_of(*STEPS, *ECHO, *overrides)).close()
-    assert "\n" not in str(error.value)
+    check_refused(message, *STEPS, *ECHO, *overrides)

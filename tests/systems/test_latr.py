@@ -13,18 +13,14 @@ import pytest
 import torch
 
 from loops import each
-from podsrl.control import Steering, View
-from podsrl.errors import UsageError
+from podsrl.control import Steering
 from podsrl.generate import End, Engine, Live, Request, Sampling
-from podsrl.run.before.prepare import prepare
-from podsrl.run.metrics import step_metrics
-from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
 from podsrl.systems.latr import Ambiguous, alive, common_subsequence, common_suffix, edit_distance, is_alike
 from podsrl.types import FORK, Begun
-from runs import EXTRA, assert_same_weights, config_of, newest, timeless
+from runs import assert_same_weights, config_of
 from small_models import new_model
+from tests.systems.whole_steps import WAYS_TO_STEP, check_refused, check_resumed, forbid_draws, lines, steps
 
 # --- the tree: V = 4, T = 6 ---
 
@@ -202,19 +198,10 @@ def trainer_of(*overrides: str) -> Trainer:
     return Trainer(config_of(*STEPS, *overrides))
 
 
-def steps(trainer: Trainer, count: int) -> list[StepResult]:
-    return [training_step(trainer) for _ in range(count)]
-
-
-def lines(results: list[StepResult]) -> list[dict[str, Any]]:
-    return [timeless(step_metrics(result)) for result in results]
-
-
 def test_where_nothing_can_branch_a_run_is_the_plain_one_and_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = trainer_of()
     wanted = lines(steps(plain, 2))
-    monkeypatch.setattr(View, "rng", lambda view, name: pytest.fail(f"{name} draws"))
-    monkeypatch.setattr(Live, "coins", lambda live, name: pytest.fail(f"{name} draws"))
+    forbid_draws(monkeypatch)
     neutral = trainer_of(*LATR, "options.ambiguous.least=1")
     assert lines(steps(neutral, 2)) == wanted
     assert_same_weights(neutral, plain)
@@ -236,19 +223,9 @@ def test_every_group_has_n_rollouts_that_live_of_which_a_share_is_a_tree(slots: 
     assert 1 < most[0] <= 6 and most[1:] == [4, 1]
 
 
-AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
-
-
-@pytest.mark.parametrize("parts", [(), AHEAD])
+@pytest.mark.parametrize("parts", WAYS_TO_STEP)
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, parts: tuple[str, ...]) -> None:
-    trainer = trainer_of(*WIDE, *parts)
-    steps(trainer, 1)
-    trainer.save(tmp_path, EXTRA)
-    wanted = lines(steps(trainer, 2))
-    resumed = trainer_of(*WIDE, *parts)
-    resumed.load(newest(tmp_path))
-    assert lines(steps(resumed, 2)) == wanted
-    assert_same_weights(resumed, trainer)
+    wanted = check_resumed(lambda: trainer_of(*WIDE, *parts), tmp_path)
     assert sum(line["rollouts/pruned"] for line in wanted) > 0 and sum(line["tokens/given"] for line in wanted) > 0
 
 
@@ -263,6 +240,4 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
     ],
 )
 def test_what_cannot_be_is_one_line(overrides: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message) as error:
-        prepare(config_of(*STEPS, *LATR, *overrides)).close()
-    assert "\n" not in str(error.value)
+    check_refused(message, *STEPS, *LATR, *overrides)

@@ -15,6 +15,10 @@ NEUTRAL: dict[str, tuple[str, ...]] = {
     "reinforce_ada": ("budget.rollouts=seek", "loss.shape=pool_mean", "options.seek.most=6"),
     "aero": ("budget.rollouts=seek", "options.seek.most=6", "loss.shape=posterior", "options.posterior.weight=0"),
     "poise": ("steer.prune=states", "options.states.at=[3]", "loss.shape=probe", "options.probe.warm_steps=9"),
+    "trace": (
+        *("budget.rollouts=contrast", "steer.prune=contrast", "loss.shape=contrast", "options.contrast.at=[4]"),
+        *("options.contrast.more=0", "options.contrast.most=6"),
+    ),
     "vigor": ("budget.rollouts=varied", "options.varied.rounds=1"),
     "duet": ("budget.rollouts=neyman", "options.neyman.least=6", "options.neyman.most=6"),
 }

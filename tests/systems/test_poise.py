@@ -13,8 +13,9 @@ import torch
 from loops import each
 from made import selection
 from podsrl.errors import UsageError
+from podsrl.lib.ridge import fitted
 from podsrl.lib.watch import Live
-from podsrl.systems.poise import Probe, States, fitted
+from podsrl.systems.poise import Probe, States
 from podsrl.types import Group, Rollout
 from tests.systems.made_up_groups import group, rollout
 
@@ -44,19 +45,6 @@ def learned(seed: int, num_groups: int = 30, **options: Any) -> Probe:
         groups.append(group(f"g{number}", own, index=number))
     probe.learn(groups)
     return probe
-
-
-@each("seed, size, width", [(seed, size, width) for seed in range(6) for size, width in ((3, 9), (9, 3), (5, 5))])
-def test_the_ridge_is_the_least_squares_solution_with_rows_for_the_penalty(seed: int, size: int, width: int) -> None:
-    rng = np.random.default_rng(seed)
-    features, targets, ridge = rng.normal(2, 3, (size, width)), rng.normal(size=size), 0.01 * 10**seed
-    features[:, 0] = 7.0
-    means, spreads, weights = fitted(features, targets, ridge)
-    assert spreads[0] == 1.0 and weights[0] == 0.0
-    z = (features - features.mean(0)) / np.where(features.std(0) > 0, features.std(0), 1)
-    rows, wanted = np.vstack([z, np.sqrt(ridge) * np.eye(width)]), np.append(targets - targets.mean(), np.zeros(width))
-    np.testing.assert_allclose(weights, np.linalg.lstsq(rows, wanted, rcond=None)[0], rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(means, features.mean(0))
 
 
 def test_it_learns_pairs_of_a_rollout_and_the_mean_reward_of_the_others() -> None:

@@ -114,6 +114,7 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
         **{"widest": [0], "top": [0], "unsure": (0, 1.1), "floor": (-0.1, 1.1), "spike": [-1], "quantile": [1.5]},
         "weight": (-0.1, 0.5),
     },
+    ("rollouts prune shape", "contrast"): {"at": ([], [0], [1.5]), "more": (-1, 65), "most": (1, 1025)},
     ("prune", "quality"): {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
     ("prune", "states"): {"at": ([0], [2.5])},
     ("shape", "probe"): {"ridge": [0.0], "window": [1], "warm_steps": [0]},
@@ -124,7 +125,7 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("shape", "bins"): {"beta": [0], "eta": [-1], "clip": [0], "largest": [0], "gamma": [2], "hysteresis": [0.5]},
 }
 """Slots and the part in them -> values of its options that are out of their ranges."""
-NEEDED = {"quality": {"at": 8}, "ambiguous": {"until": 8}}
+NEEDED = {"quality": {"at": 8}, "ambiguous": {"until": 8}, "contrast": {"at": [8]}}
 """Part -> options without a default."""
 
 

@@ -15,7 +15,8 @@ from podsrl.control import Ask, View, make_budget
 from podsrl.control.population import Population, simulate
 from podsrl.lib.part_states import split_states, whole_states
 from podsrl.policy import prompt_ids
-from podsrl.systems.xrpo import Examples, vector_of, with_examples
+from podsrl.systems.xrpo import Examples, vector_of
+from podsrl.tasks.solved import with_examples
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Task, TokenMarkup
 from tests.systems import made_up_groups

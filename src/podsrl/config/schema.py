@@ -213,8 +213,10 @@ class BudgetConfig(Section):
     """How many rollouts of each: "equal" (`rollouts.num_rollouts`), "harder" (DARS: more for hard questions), "bandit"
     (GDRO: a size per difficulty), "confidence" (XRPO: more where the mean reward is uncertain), "worth" (as many as are
     worth their cost), "hints" (ADHint: half of them begin with a part of a solution), "ambiguous" (LATR: with
-    the steering parts of that name), "difficulty" and "profile" (with `budget.questions` of the same name), or
-    "module:function", which may also add rollouts to groups of the step; see docs/budgets.md."""
+    the steering parts of that name), "contrast" (TRACE: where right and wrong are both likely, also behind tokens of
+    finished answers; with `steer.prune` and `loss.shape` of that name), "difficulty" and "profile" (with
+    `budget.questions` of the same name), or "module:function", which may also add rollouts to groups of the step; see
+    docs/budgets.md."""
     guide: Annotated[str, Names("podsrl.control:GUIDES")] = "none"
     """Which questions are shown with another prompt: "none", "examples" (XRPO: solved questions before one that no
     rollout has solved yet), "nudge" (NudgeRL: a hint behind it for some of its rollouts), or "module:function"; see
@@ -237,8 +239,9 @@ class SteerConfig(Section):
     """Which rollouts are ended while they are written, without a reward: "never", "random" (a share of those that come
     to a token count: what pruning by a signal is compared with), "quality" (those that a learned head finds
     superfluous in the middle: ARRoL), "ambiguous" (branches that stay like their source: LATR), "confident" (those
-    that are unsure or get unsure: ECHO), "states" (none: it keeps features for the shape "probe": POISE), or
-    "module:function"; see docs/engine.md and docs/systems.md."""
+    that are unsure or get unsure: ECHO), "states" (none: it keeps features for the shape "probe": POISE),
+    "contrast" (none: it keeps what TRACE predicts from), or "module:function"; see docs/engine.md and
+    docs/systems.md."""
     branch: Annotated[str, Names("podsrl.control:BRANCHES")] = "never"
     """Which rollouts get siblings that go on from the same tokens: "never", "ambiguous" (where two tokens are about as
     likely: LATR), "confident" (where a rollout gets unsure: ECHO), or "module:function"; see docs/engine.md and

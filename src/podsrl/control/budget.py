@@ -136,6 +136,10 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
         raise UsageError(
             f"{option} asked with prompt = {short(ask.prompt)}; wanted None, a text, or a tuple of chat messages"
         )
+    if not isinstance(ask.start_ids, tuple) or not all(_is_whole(token) and token >= 0 for token in ask.start_ids):
+        raise UsageError(f"{option} asked with start_ids = {short(ask.start_ids)}; wanted a tuple of tokens, 0 or more")
+    if ask.start and ask.start_ids:
+        raise UsageError(f"{option} asked with start and start_ids; wanted one of them")
     share: Any = ask.start_share
     if not isinstance(ask.start, str) or not isinstance(share, Real) or not 0 <= float(share) < 1:
         raise UsageError(

@@ -34,6 +34,7 @@ ROLLOUTS: Table[Factory] = Table(
         "neyman": "podsrl.systems.duet:Neyman",
         "hints": "podsrl.systems.adhint:Hints",
         "ambiguous": "podsrl.systems.latr:Ambiguous",
+        "contrast": "podsrl.systems.trace:Contrast",
     }
 )
 """For `budget.rollouts`."""
@@ -63,6 +64,7 @@ PRUNES: Table[Factory] = Table(
         "states": "podsrl.systems.poise:States",
         "ambiguous": "podsrl.systems.latr:Ambiguous",
         "confident": "podsrl.systems.echo:Confident",
+        "contrast": "podsrl.systems.trace:Contrast",
     }
 )
 """For `steer.prune`."""

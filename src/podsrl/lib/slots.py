@@ -4,9 +4,15 @@ An option names a part of its slot's table, or one of the user's own as "module:
 makes the part: its keyword-only parameters are the part's options (`[options.NAME]`). A part is a plain function, or an
 object with one method for each slot that it fills; the same name in several slots is one part. A part that learns has
 `learn(groups)`, `state()` and `restore(state)` besides. It may tell its largest sizes by
-`most(num_prompts, num_rollouts)`, refuse a training set by `check_train(num_prompts, num_train)` and its questions by
-`check_tasks(tasks)`, take or refuse rewards by `check_rewards(num_kept, bounds)`, and name in `needs` the options of
-all slots that it has to fill, and in `abilities` what the generator has to be able to do (`Generator.abilities`).
+`most(num_prompts, num_rollouts)`, and name in `needs` the options of all slots that it has to fill, and in `abilities`
+what the generator has to be able to do (`Generator.abilities`). Before a run it may refuse by a UsageError
+
+    check_train(num_prompts, num_train)   the size of the training set
+    check_tasks(tasks)                    its questions, which may be a sample of them
+    check_rewards(num_kept, bounds)       what is kept of a group, m or a share (for "certain" what the rule keeps of
+                                          plenty of the highest and lowest rewards), and the lowest and highest reward
+                                          that there can be; None: not known
+    check_answers(correct, are_found)     what says which answers are right, and whether it finds final answers in texts
 """
 
 from __future__ import annotations
@@ -27,17 +33,18 @@ Factory = Callable[..., Any]
 """What makes a part: its keyword-only parameters are the part's options."""
 GO_ON = ("join", "start")
 """Abilities of a generator whose rollouts go on behind what they have."""
-_METHODS = {
-    "learn": 1,
-    "state": 0,
-    "restore": 1,
-    "most": 2,
-    "check_train": 2,
-    "check_tasks": 1,
-    "check_rewards": 2,
-    "together": 1,
+_METHODS: Mapping[str, tuple[str, ...]] = {
+    "learn": ("groups",),
+    "state": (),
+    "restore": ("state",),
+    "most": ("num_prompts", "num_rollouts"),
+    "check_train": ("num_prompts", "num_train"),
+    "check_tasks": ("tasks",),
+    "check_rewards": ("num_kept", "bounds"),
+    "check_answers": ("correct", "are_found"),
+    "together": ("rollouts",),
 }
-"""Method of a part, and its number of arguments."""
+"""Method of a part, and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +122,7 @@ class Slots:
 
     def learn(self, groups: Sequence[Any]) -> None:
         """Show all groups of a step, those that no batch holds too, to every part that learns."""
-        for name, part in self._with("learn"):
-            with calling(f"learn of {name!r}", "learn(groups)"):
-                part.learn(tuple(groups))
+        self._each("learn", tuple(groups))
 
     def state(self) -> dict[str, State]:
         """What each part that has a state remembers, by its name."""
@@ -140,46 +145,24 @@ class Slots:
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
         """The most groups of a round, and the most rollouts of a group, that the parts say they ask for."""
-        groups, rollouts = num_prompts, num_rollouts
-        for name, part in self._with("most"):
-            with calling(f"most of {name!r}", "most(num_prompts, num_rollouts)"):
-                of_part = part.most(num_prompts, num_rollouts)
-                groups, rollouts = max(groups, int(of_part[0])), max(rollouts, int(of_part[1]))
-        return groups, rollouts
+        sizes = [(num_prompts, num_rollouts), *self._each("most", num_prompts, num_rollouts)]
+        return max(int(groups) for groups, _ in sizes), max(int(rollouts) for _, rollouts in sizes)
 
-    def check_train(self, num_prompts: int, num_train: int) -> None:
-        """Let every part refuse a training set.
+    def check(self, method: str, *arguments: Any) -> None:
+        """Call a method "check_..." of every part that has it.
 
         Raises:
             UsageError: of the part.
         """
-        for name, part in self._with("check_train"):
-            with calling(f"check_train of {name!r}", "check_train(num_prompts, num_train)"):
-                part.check_train(num_prompts, num_train)
+        self._each(method, *arguments)
 
-    def check_tasks(self, tasks: Sequence[Any]) -> None:
-        """Let every part refuse questions of the training set, which may be a sample of them.
-
-        Raises:
-            UsageError: of the part.
-        """
-        for name, part in self._with("check_tasks"):
-            with calling(f"check_tasks of {name!r}", "check_tasks(tasks)"):
-                part.check_tasks(tasks)
-
-    def check_rewards(self, num_kept: float, bounds: tuple[float, float] | None) -> None:
-        """Tell every part that wants it what is kept of a group, and between which bounds the rewards lie.
-
-        Args:
-            num_kept: m, or the share; for "certain" what the rule keeps of plenty of the highest and lowest rewards.
-            bounds: the lowest and highest reward that there can be; None: not known.
-
-        Raises:
-            UsageError: of the part.
-        """
-        for name, part in self._with("check_rewards"):
-            with calling(f"check_rewards of {name!r}", "check_rewards(num_kept, bounds)"):
-                part.check_rewards(num_kept, bounds)
+    def _each(self, method: str, *arguments: Any) -> list[Any]:
+        """What the method gives, of every part that has it."""
+        found = []
+        for name, part in self._with(method):
+            with calling(f"{method} of {name!r}", f"{method}({', '.join(_METHODS[method])})"):
+                found.append(getattr(part, method)(*arguments))
+        return found
 
     def _with(self, method: str) -> list[tuple[str, Any]]:
         return [(name, part) for name, part in self._parts.items() if hasattr(part, method)]
@@ -262,9 +245,9 @@ def _make(factory: Factory, name: str, option: str, options: Mapping[str, Any], 
         raise UsageError(f"{option} learns, but has no state() and restore(): a resumed run would forget; add both")
     if has_state and not restores:
         raise UsageError(f"{option} has state(), but no restore(state): add it")
-    for method, num_arguments in _METHODS.items():
+    for method, arguments in _METHODS.items():
         if hasattr(part, method):
-            _check_method(getattr(part, method), num_arguments, f"{option}: its {method}")
+            _check_method(getattr(part, method), len(arguments), f"{option}: its {method}")
     return part
 
 

@@ -44,7 +44,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from podsrl.errors import UsageError
 from podsrl.lib.watch import End, Fork, Live, Note
+from podsrl.score import EXTRACTORS
 from podsrl.types import Group, Selection
 from podsrl.update.advantage import group_advantages
 
@@ -189,6 +191,14 @@ def rise(entropies: Floats, back: int) -> float:
 
 class Votes:
     """Advantages of the majority's answer in place of those of rewards."""
+
+    def check_answers(self, correct: str, are_found: bool) -> None:
+        """UsageError: no text has a final answer to vote for."""
+        if not are_found:
+            raise UsageError(
+                f"loss.shape = 'votes' counts final answers, and task.correct = {correct!r} finds none in a text: "
+                f"wanted one of {', '.join(EXTRACTORS)}"
+            )
 
     def shape(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]

@@ -28,15 +28,14 @@ from math import fsum
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, tensor
 
 from podsrl.errors import UsageError
+from podsrl.lib.ridge import Ridge
 from podsrl.lib.watch import Live, Note
 from podsrl.types import Group, Selection
 
-Floats = NDArray[np.float64]
 Pairs = list[tuple[int, float]]
 """Places of a group's valid rollouts, and the mean reward of the other valid ones."""
 
@@ -80,15 +79,13 @@ class Probe:
         window: Annotated[int, Field(ge=2, le=2**20)] = 4096,
         warm_steps: Annotated[int, Field(ge=1)] = 1,
     ) -> None:
-        self._ridge, self._window, self._warm_steps = ridge, window, warm_steps
-        self._num_steps, self._features, self._targets = 0, np.zeros((0, 0)), np.zeros(0)
-        self._fit = np.zeros((3, 0))
+        self._ridge, self._warm_steps, self._num_steps = Ridge(ridge, window), warm_steps, 0
 
     def shape(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
     ) -> Sequence[Tensor]:
         """The advantages [m] of each group; those of fewer than two valid rollouts as they are."""
-        if self._num_steps < self._warm_steps or not len(self._targets):
+        if self._num_steps < self._warm_steps or not self._ridge.is_fitted:
             return advantages
         return [
             own if len(pairs := pairs_of(group)) < 2 else tensor(self._compared(group, selection, pairs))
@@ -107,9 +104,8 @@ class Probe:
     def _predicted(self, noted: Sequence[float]) -> float:
         """The mean of what was learned from, for a rollout without features."""
         if not noted:
-            return float(self._targets.mean())
-        value = self._targets.mean() + (np.array(noted) - self._fit[0]) / self._fit[1] @ self._fit[2]
-        return float(np.clip(value, self._targets.min(), self._targets.max()))
+            return self._ridge.mean
+        return float(self._ridge.predicted(np.array([noted]))[0])
 
     def learn(self, groups: Sequence[Group]) -> None:
         """Remember features and the rewards of the others, and fit the regression to what is remembered.
@@ -128,25 +124,16 @@ class Probe:
                 "steer.prune = 'states' keeps: set it too"
             )
         if pairs:
-            features, targets = np.array([noted for noted, _ in pairs]), np.array([others for _, others in pairs])
-            before = self._features if len(self._targets) else features[:0]
-            self._features = np.concatenate([before, features])[-self._window :]
-            self._targets = np.append(self._targets, targets)[-self._window :]
-            self._fit = fitted(self._features, self._targets, self._ridge)
+            self._ridge.learn(np.array([noted for noted, _ in pairs]), np.array([others for _, others in pairs]))
 
     def state(self) -> Mapping[str, Any]:
         """Steps, what is remembered, and the regression."""
-        return {
-            "num_steps": self._num_steps,
-            "features": self._features.astype(np.float32),
-            "targets": self._targets,
-            "fit": self._fit,
-        }
+        return {"num_steps": self._num_steps, **self._ridge.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`."""
-        self._num_steps, self._features = state["num_steps"], state["features"].astype(np.float64)
-        self._targets, self._fit = state["targets"], state["fit"]
+        self._num_steps = state["num_steps"]
+        self._ridge.restore(state)
 
 
 def pairs_of(group: Group) -> Pairs:
@@ -158,23 +145,3 @@ def pairs_of(group: Group) -> Pairs:
         (place, fsum(reward for other, reward in rewards.items() if other != place) / (len(rewards) - 1))
         for place in rewards
     ]
-
-
-def fitted(features: Floats, targets: Floats, ridge: float) -> Floats:
-    """Means, standard deviations (1 where it is 0) and weights [3, F] of the ridge regression of targets [N].
-
-    The weights w minimise the sum over N of (target - mean - z w)² + ridge · |w|², z being the standardised features
-    [N, F]; the smaller of the two systems that give them is solved.
-
-    Example:
-        >>> fitted(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), 2.0).tolist()
-        [[1.0], [1.0], [0.25]]
-    """
-    means, spreads = features.mean(axis=0), features.std(axis=0)
-    spreads = np.where(spreads > 0, spreads, 1.0)
-    z, above = (features - means) / spreads, targets - targets.mean()
-    if len(features) < features.shape[1]:
-        weights = z.T @ np.linalg.solve(z @ z.T + ridge * np.eye(len(z)), above)
-    else:
-        weights = np.linalg.solve(z.T @ z + ridge * np.eye(z.shape[1]), z.T @ above)
-    return np.stack([means, spreads, weights])

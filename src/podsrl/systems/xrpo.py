@@ -46,7 +46,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, dropwhile, islice, pairwise, takewhile
+from itertools import chain, islice, pairwise
 from math import lgamma, pi, sqrt
 from statistics import NormalDist
 from typing import Annotated, Any
@@ -59,13 +59,13 @@ from torch import Tensor
 
 from podsrl.control.base import View
 from podsrl.errors import UsageError
+from podsrl.tasks.solved import after_system, with_examples
 from podsrl.types import Ask, Completion, Group, Selection, Task, TokenMarkup
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Factor = Annotated[float, Field(ge=0, le=1e6)]
 Vector = NDArray[np.float32]
-Prompt = str | tuple[Mapping[str, str], ...]
 ORIGIN = "examples"
 """`Rollout.origin` of those that were asked with examples."""
 _GRAMS = (3, 4, 5)
@@ -278,32 +278,6 @@ class Examples:
         return self._vectors[index]
 
 
-def with_examples(task: Task, examples: Sequence[tuple[Task, str]]) -> Prompt:
-    """A task's prompt behind solved tasks, the likest last, so that it is nearest to the question.
-
-    Texts are one text with a blank line between. In chats, each example is its messages but those of the system, and
-    its solution as the assistant's; the task's own system messages come first.
-
-    Args:
-        task: a text that is no `TokenMarkup`, or chat messages.
-        examples: of the same form, the likest first, each with its solution.
-
-    Example:
-        >>> seven = Task(id="a", prompt="3+4=", answer="7")
-        >>> with_examples(Task(id="b", prompt="3+5=", answer="8"), [(seven, "7")])
-        '3+4=7\\n\\n3+5='
-    """
-    if isinstance(task.prompt, str):
-        before = [f"{example.prompt}{solution}\n\n" for example, solution in reversed(examples)]
-        return "".join([*before, task.prompt])
-    solved: list[Mapping[str, str]] = []
-    for example, solution in reversed(examples):
-        solved += _after_system(example)
-        solved.append({"role": "assistant", "content": "".join(solution)})
-    system = takewhile(_is_system, task.prompt)
-    return (*system, *solved, *_after_system(task))
-
-
 def fits(example: Task, task: Task) -> bool:
     """Whether one may stand before the other: both chats, or both plain texts, and not the same question."""
     prompts = (example.prompt, task.prompt)
@@ -331,16 +305,7 @@ def _question(task: Task) -> str:
     """The text that tells questions apart; a system prompt is the same for all."""
     if isinstance(task.prompt, str):
         return task.prompt
-    return "\n".join(message["content"] for message in _after_system(task))
-
-
-def _after_system(task: Task) -> list[Mapping[str, str]]:
-    assert not isinstance(task.prompt, str)
-    return list(dropwhile(_is_system, task.prompt))
-
-
-def _is_system(message: Mapping[str, str]) -> bool:
-    return message["role"] in ("system", "developer")
+    return "\n".join(message["content"] for message in after_system(task))
 
 
 class Novelty:

@@ -29,6 +29,7 @@ SHAPES: Table[Factory] = Table(
         "bins": "podsrl.systems.gdro:BinWeights",
         "confident": "podsrl.systems.echo:Confident",
         "contexts": "podsrl.systems.nudgerl:Contexts",
+        "contrast": "podsrl.systems.trace:Contrast",
         "halves": "podsrl.systems.adhint:Halves",
         "novelty": "podsrl.systems.xrpo:Novelty",
         "pool_mean": "podsrl.systems.reinforce_ada:pool_mean",

@@ -26,6 +26,7 @@ SEARCHES: Table[Search] = Table(
         "particles": "podsrl.evaluation.search.particles:particles",
         "dora": "podsrl.evaluation.search.dora:dora",
         "ets": "podsrl.evaluation.search.ets:ets",
+        "pdr": "podsrl.evaluation.search.pdr:pdr",
     }
 )
 """Name of a search, as in `pods eval --search` -> the search."""

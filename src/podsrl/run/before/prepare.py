@@ -44,7 +44,7 @@ from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import check_sizes, make_parts
 from podsrl.run.before.steering import check_steering, check_watching
-from podsrl.score import Environment, Scorer
+from podsrl.score import EXTRACTORS, Environment, Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet
 from podsrl.update import (
@@ -189,8 +189,8 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
                 num_dropped_eval=fitted.num_dropped_eval,
             )
             if is_trained:
-                found.slots.check_train(config.rollouts.num_prompts, len(fitted.tasks.train))
-                found.slots.check_tasks(looked_at(fitted.tasks.train))
+                found.slots.check("check_train", config.rollouts.num_prompts, len(fitted.tasks.train))
+                found.slots.check("check_tasks", looked_at(fitted.tasks.train))
         of_model = () if has_model else device_notes(config.model)
         warnings = (
             *of_model,
@@ -269,7 +269,8 @@ def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained:
             kept = config.select.num_kept
             if config.steer.close == "certain" and isinstance(kept, int):
                 kept = kept_of_plenty(found.rule, kept)
-            found.slots.check_rewards(kept, reward_bounds(rewards))
+            found.slots.check("check_rewards", kept, reward_bounds(rewards))
+            found.slots.check("check_answers", correct, correct in EXTRACTORS)
         on_error.pop_all()
     return replace(
         found,

@@ -241,7 +241,7 @@ class Collector:
     def _way(self, ask: Ask, task: Task) -> Way:
         """How an ask's rollouts are asked; a guided prompt or a start beyond the limit is dropped, never cut."""
         plain = Way(count=ask.num_rollouts, origin=ask.origin)
-        start = self._start(ask.start, ask.start_share)
+        start = ask.start_ids or self._start(ask.start, ask.start_share)
         if len(start) >= self.sampling.max_new_tokens:
             return replace(plain, origin=TOO_LONG)
         if ask.prompt is None:

@@ -1,0 +1,56 @@
+"""Whole training steps of a system: what they say, and that a resumed run goes on as if it had not stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podsrl.control import View
+from podsrl.errors import UsageError
+from podsrl.generate import Live
+from podsrl.run.before.prepare import prepare
+from podsrl.run.metrics import step_metrics
+from podsrl.run.step.step_result import StepResult
+from podsrl.run.step.trainer import Trainer
+from podsrl.run.steps import training_step
+from runs import EXTRA, assert_same_weights, config_of, newest, timeless
+
+WAYS_TO_STEP = ((), ("steps.name=ahead", "rollouts.generator=beside:beside"))
+"""Overrides: steps in turn, and rollouts of the next step beside the update."""
+
+
+def steps(trainer: Trainer, count: int) -> list[StepResult]:
+    return [training_step(trainer) for _ in range(count)]
+
+
+def lines(results: list[StepResult]) -> list[dict[str, Any]]:
+    return [timeless(step_metrics(result)) for result in results]
+
+
+def forbid_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part of the budget or of `[steer]` may draw a random number from here on."""
+    monkeypatch.setattr(View, "rng", lambda view, name: pytest.fail(f"{name} draws"))
+    monkeypatch.setattr(Live, "coins", lambda live, name: pytest.fail(f"{name} draws"))
+
+
+def check_resumed(make: Callable[[], Trainer], folder: Path) -> list[dict[str, Any]]:
+    """Lines of the second and third step, which are those of a run that was stopped after the first."""
+    trainer = make()
+    steps(trainer, 1)
+    trainer.save(folder, EXTRA)
+    wanted = lines(steps(trainer, 2))
+    resumed = make()
+    resumed.load(newest(folder))
+    assert lines(steps(resumed, 2)) == wanted
+    assert_same_weights(resumed, trainer)
+    return wanted
+
+
+def check_refused(message: str, *overrides: str) -> None:
+    """One line, before anything runs."""
+    with pytest.raises(UsageError, match=message) as error:
+        prepare(config_of(*overrides)).close()
+    assert "\n" not in str(error.value)
