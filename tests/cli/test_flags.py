@@ -97,8 +97,8 @@ def test_each_command_has_keys_of_its_own() -> None:
     with pytest.raises(UsageError, match="num_seeds"):
         join("--num_seeds", "2")
     for prefix in ("base", "arms.pods"):
-        with pytest.raises(UsageError, match=rf"--{prefix}.optim.rate: .*Known: .*lr"):
-            join(f"--{prefix}.optim.rate", "1", schemas=(CompareConfig,))
+        with pytest.raises(UsageError, match=rf"--{prefix}.optim.speed: .*Known: .*lr"):
+            join(f"--{prefix}.optim.speed", "1", schemas=(CompareConfig,))
 
 
 VALUES = {

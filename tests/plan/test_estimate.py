@@ -25,7 +25,7 @@ from podsrl.plan.estimate import (
 )
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.types import Completion, Sample
-from podsrl.update import ALGORITHMS, Updater, make_batch
+from podsrl.update import ALGORITHMS, Correction, Updater, make_batch
 
 ROWS, LENGTH = 4, 96
 
@@ -80,10 +80,11 @@ def test_weights_gradients_and_moments_are_exact(folder: Path, dtype: str) -> No
     """All of an optimizer step's tensors, byte for byte; gradients of 16 bits are counted with their float32 form."""
     from transformers import AutoModelForCausalLM
 
-    config = config_of(model={"path": str(folder), "dtype": dtype})
+    config = config_of(model={"path": str(folder), "dtype": dtype}, correct={"proximal": "average"})
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
-    updater = Updater(model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss)
-    updater.forward_backward(batch(model))
+    average = Correction(proximal="average")
+    updater = Updater(model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss, correction=average)
+    updater.forward_backward(updater.with_start(batch(model)))
     num_bytes = sum(p.grad.nbytes for p in model.parameters())
     float32 = sum(4 * p.numel() for p in model.parameters()) if dtype != "float32" else 0
     updater.optim_step()
@@ -92,6 +93,8 @@ def test_weights_gradients_and_moments_are_exact(folder: Path, dtype: str) -> No
     assert found["weights"] == sum(p.nbytes for p in model.parameters())
     assert found["gradients"] == num_bytes + float32
     assert found["optimizer"] == sum(value.nbytes for name, value in state.items() if not name.startswith("step/"))
+    assert updater.average is not None
+    assert found["average"] == sum(value.nbytes for value in updater.average.state_dict()[0].values())
 
 
 @pytest.mark.parametrize("has_checkpointing", [False, True])

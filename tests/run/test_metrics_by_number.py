@@ -204,6 +204,7 @@ def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
     names = {name.replace("/right/", "/NAME/") for name in LINE}
     assert names | {
         "capped_fraction",
+        "dropped_fraction",
         "tokens/recalled",
         "rollouts/recalled",
         "tokens/given",

@@ -205,7 +205,7 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
         (("loss.shape=votes",), r"steer\.prune and steer\.branch = 'confident' works with loss\.shape"),
         (("rollouts.stop_strings=['a']",), r"steer\.branch = 'confident' sets tokens, .*stop_strings = \['a'\]"),
         (("rollouts.generator=vllm",), r"steer\.prune = 'confident' sees .*'watch'"),
-        (("task.correct=small_parts:lucky",), r"'votes' counts final answers, and task\.correct = 'small_parts:lucky'"),
+        (("task.correct=format",), r"'votes' counts final answers, and task\.correct = 'format' finds none"),
         (("steer.close=until_mixed",), r"steer\.branch = 'confident' with steer\.close = 'until_mixed'"),
     ],
 )

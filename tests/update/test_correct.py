@@ -15,8 +15,11 @@ from loops import each
 from made import sample
 from podsrl.config.load import load_config
 from podsrl.config.schema import OptimConfig, RunConfig
-from podsrl.errors import UsageError
-from podsrl.update import ALGORITHMS, Batch, Correction, Updater, make_batch, policy_loss
+from podsrl.errors import CheckpointError, UsageError
+from podsrl.scale.update import combine_stats
+from podsrl.update import ALGORITHMS, Batch, Correction, Updater, UpdateStats, make_batch, policy_loss
+from podsrl.update.average import Average
+from podsrl.update.correct import rate_of
 from podsrl.update.loss import MAX_LOG_RATIO
 
 BOUNDS = {"clip_low": 0.2, "clip_high": 0.28}
@@ -40,9 +43,9 @@ def batch_of(behaviour: Tensor, mask: Tensor, start: Tensor | None = None) -> Ba
 
 def corrected(correction: Correction, *inputs: Tensor) -> tuple[Tensor, Any]:
     now, start, behaviour, advantages, mask = inputs
-    batch = batch_of(behaviour, mask, start)
+    batch = replace(batch_of(behaviour, mask, start), advantages=advantages)
     proximal = correction.proximal_of(now, batch)
-    weights, _ = correction.weights_of(proximal, batch)
+    weights = correction.weights_of(now, proximal, batch).weights
     return policy_loss(
         now, behaviour, advantages, mask, proximal_logprobs=proximal, token_weights=weights, aggregate="token_mean",
         **BOUNDS,
@@ -98,7 +101,8 @@ def test_weights_above_the_cap_are_masked_or_lowered_and_still_count(seed: int) 
 def test_a_row_s_weight_is_the_product_of_its_tokens_and_not_above_the_cap(seed: int) -> None:
     now, start, behaviour, _, mask = drawn(seed)
     batch, correction = batch_of(behaviour, mask, start), Correction(proximal="step_start", weight="sequence", cap=2.0)
-    weights, num_capped = correction.weights_of(correction.proximal_of(now, batch), batch)
+    found = correction.weights_of(now, correction.proximal_of(now, batch), batch)
+    weights, num_capped = found.weights, found.num_capped
     assert weights is not None
     products = [math.exp((start[row] - behaviour[row])[mask[row]].sum()) for row in range(5)]
     for row, product in enumerate(products):
@@ -136,8 +140,9 @@ def test_an_infinite_difference_gives_a_finite_weight() -> None:
     batch = batch_of(behaviour, mask, torch.tensor([[0.0, math.nan]]))
     for weight, wanted in (("full", math.exp(MAX_LOG_RATIO)), ("mask", 0.0), ("sequence", 5.0)):
         correction = Correction(proximal="step_start", weight=weight)  # type: ignore[arg-type]
-        weights, num_capped = correction.weights_of(correction.proximal_of(behaviour, batch), batch)
-        assert weights is not None and weights[0, 0] == pytest.approx(wanted) and int(num_capped) == (weight != "full")
+        found = correction.weights_of(behaviour, correction.proximal_of(behaviour, batch), batch)
+        assert found.weights is not None and found.weights[0, 0] == pytest.approx(wanted)
+        assert int(found.num_capped) == (weight != "full")
 
 
 # --- whole updates ---
@@ -152,11 +157,11 @@ def trained(correction: Correction, num_steps: int, *, lr: float = 1e-2, micro: 
         sample([1, 2], [3 + i, 4, 5 + i][: 1 + i % 3], i - 2.0, logprobs=(-0.5 - i,) * (1 + i % 3)) for i in range(6)
     ]
     batch = make_batch(rows, pad_token_id=0)
-    if num_steps > 1 and correction.proximal == "step_start":
+    if correction.reads_start(num_steps):
         batch = updater.with_start(batch)
     for _ in range(num_steps):
         stats = updater.forward_backward(batch)
-        updater.optim_step()
+        updater.optim_step(stats)
     return [weight.detach().clone() for weight in model.parameters()], stats, batch
 
 
@@ -179,6 +184,187 @@ def test_micro_batches_change_no_start() -> None:
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, other, strict=True))
 
 
+# --- averages of weights ---
+
+
+class Two(torch.nn.Module):
+    """A trained weight and a frozen one."""
+
+    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.zeros(3, dtype=dtype))
+        self.frozen = torch.nn.Parameter(torch.ones(2, dtype=dtype), requires_grad=False)
+
+    def set(self, value: Tensor) -> None:
+        with torch.no_grad():
+            self.a.copy_(value)
+
+
+def averaged(average: Average, model: Two) -> Tensor:
+    with average.applied():
+        return model.a.detach().clone()
+
+
+@each("seed, window", [(seed, window) for seed in range(10) for window in (0.0, 0.5, 2.0, 8.0)])
+def test_an_average_is_the_weighted_sum_over_all_versions_since_the_reset(seed: int, window: float) -> None:
+    rng, model, decay = torch.Generator().manual_seed(seed), Two(), window / (window + 2)
+    average, versions = Average(model, window), [model.a.detach().clone()]
+    for number in range(12):
+        model.set(torch.randn(3, generator=rng, dtype=torch.float64))
+        newest = model.a.detach().clone()
+        if number == 7:
+            average.reset()
+            versions = [newest]
+            assert torch.equal(averaged(average, model), newest)
+        else:
+            average.add()
+            versions.append(newest)
+        weights = [decay ** (len(versions) - 1 - k) for k in range(len(versions))]
+        wanted = sum(w * version for w, version in zip(weights, versions, strict=True)) / sum(weights)
+        assert torch.allclose(averaged(average, model), wanted, rtol=0, atol=1e-12)
+        assert torch.equal(model.a, newest), "the weights are back"
+        assert window or torch.equal(averaged(average, model), newest)
+
+
+def test_the_mean_age_of_an_average_comes_near_the_middle_of_its_window() -> None:
+    decay = 8 / 10
+    ages = sum(decay**age * age for age in range(400)) / sum(decay**age for age in range(400))
+    model = Two()
+    average = Average(model, 8.0)
+    for version in range(1, 401):
+        model.set(torch.full((3,), float(version), dtype=torch.float64))
+        average.add()
+    assert 400 - averaged(average, model)[0].item() == pytest.approx(ages) == pytest.approx(4.0)
+
+
+def test_constant_weights_are_their_average_bit_for_bit() -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        model = Two(dtype)
+        model.set(torch.tensor([0.1, 1 / 3, 1e-9]))
+        average = Average(model, 3.0)
+        for _ in range(50):
+            average.add()
+        assert torch.equal(averaged(average, model), model.a)
+
+
+def test_an_average_goes_on_from_its_state_and_refuses_that_of_another_model() -> None:
+    model = Two()
+    average = Average(model, 2.0)
+    model.set(torch.tensor([1.0, 2.0, 3.0]))
+    average.add()
+    tensors, numbers = average.state_dict()
+    again = Average(model, 2.0)
+    again.load_state_dict({name: value.clone() for name, value in tensors.items()}, numbers)
+    for each_average in (average, again):
+        model.set(torch.tensor([5.0, -2.0, 0.3]))
+        each_average.add()
+    assert torch.equal(averaged(average, model), averaged(again, model)) and set(tensors) == {"average/a"}
+    for other in ({}, {"average/b": torch.zeros(3)}, {"average/a": torch.zeros(2)}):
+        with pytest.raises(CheckpointError, match="lacks the average of the weights"):
+            again.load_state_dict(other, numbers)
+
+
+def test_an_average_of_the_newest_version_is_the_step_s_start_bit_for_bit() -> None:
+    newest, start = (
+        trained(Correction(proximal=proximal, weight="full", window=0.0, reset=0.0), 3)  # type: ignore[arg-type]
+        for proximal in ("average", "step_start")
+    )
+    assert all(torch.equal(one, other) for one, other in zip(newest[0], start[0], strict=True))
+
+
+def test_a_batch_without_log_probs_under_the_average_is_refused() -> None:
+    now, _, behaviour, _, mask = drawn(0)
+    with pytest.raises(UsageError, match="log-probs under averaged weights, and the batch has none"):
+        Correction(proximal="average").proximal_of(now, batch_of(behaviour, mask))
+
+
+def test_too_few_tokens_with_a_gradient_begin_the_average_again() -> None:
+    updater = Updater(
+        make_model(), OptimConfig(lr=1e-2), loss=ALGORITHMS["grpo"].loss, correction=Correction(proximal="average")
+    )
+    assert updater.average is not None
+    for clipped, capped, count in ((0.05, 0.04, 3), (0.05, 0.06, 1), (0.2, None, 1)):
+        updater.average.count = 3
+        updater.end_update(UpdateStats(clip_fraction=clipped, capped_fraction=capped, num_trained_tokens=10))
+        assert updater.average.count == count
+    updater.average.count = 3
+    updater.end_update(UpdateStats(clip_fraction=1.0))  # no token was trained on
+    assert updater.average.count == 3
+
+
+# --- what is dropped, and the rate ---
+
+
+@each("seed", range(30))
+def test_tokens_of_bad_answers_that_have_become_unlikely_lose_their_gradient_and_count(seed: int) -> None:
+    now, start, behaviour, advantages, mask = drawn(seed)
+    loss, _ = corrected(Correction(drop="far_negative", max_kl=1.5), now, start, behaviour, advantages, mask)
+    total = torch.zeros((), dtype=torch.float64)
+    num_dropped = 0
+    for row in range(5):
+        far = sum(float(behaviour[row, c] - now[row, c]) for c in range(7) if mask[row, c]) > 1.5
+        is_dropped = far and advantages[row] < 0
+        num_dropped += is_dropped * int(mask[row].sum())
+        for column in range(7):
+            if mask[row, column] and not is_dropped:
+                ratio, a = (now[row, column] - behaviour[row, column]).exp(), advantages[row]
+                total = total + torch.maximum(-a * ratio, -a * ratio.clamp(LOW, HIGH))
+    close(loss, total / mask.sum(), now)
+    batch = replace(batch_of(behaviour, mask), advantages=advantages)
+    found = Correction(drop="far_negative", max_kl=1.5).weights_of(now, None, batch)
+    assert int(found.num_dropped) == num_dropped
+
+
+def test_without_a_bound_nothing_is_dropped_bit_for_bit() -> None:
+    now, start, behaviour, advantages, mask = drawn(3)
+    plain, _ = corrected(Correction(), now, start, behaviour, advantages, mask)
+    far, _ = corrected(Correction(drop="far_negative", max_kl=1e9), now, start, behaviour, advantages, mask)
+    assert torch.equal(plain, far)
+
+
+def test_the_rate_is_the_root_of_the_effective_share_of_the_rows() -> None:
+    """Rows with the ratios 1, 1, 1 and 3: (1 + 1 + 1 + 3)² / (4 · (1 + 1 + 1 + 9)) = 3 / 4."""
+    behaviour = torch.zeros(4, 2, dtype=torch.float64)
+    now = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 7.0], [0.0, math.log(3)]], dtype=torch.float64)
+    mask = torch.tensor([[True, True], [True, True], [True, False], [True, True]])
+    batch = batch_of(behaviour, mask)
+    whole = Correction(rate="effective").row_sums(now, batch)
+    assert rate_of(*map(float, whole), 4) == pytest.approx(math.sqrt(3 / 4))
+    far = Correction(rate="effective").row_sums(now - 1000.0, batch_of(behaviour - 0.5, mask))
+    assert rate_of(*map(float, far), 4) < 1.0, "no overflow, no underflow"
+    alike = Correction(rate="effective").row_sums(behaviour, batch_of(behaviour, mask))
+    assert rate_of(*map(float, alike), 4) == 1.0
+
+
+def test_the_rate_of_processes_and_micro_batches_is_that_of_the_whole() -> None:
+    correction = Correction(rate="effective")
+    (one, whole, _), (other, cut, _) = (trained(correction, 2, micro=micro) for micro in (8192, 4))
+    assert whole.log_weights == pytest.approx(cut.log_weights) and whole.log_squares == pytest.approx(cut.log_squares)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one, other, strict=True))
+    parts = [
+        UpdateStats(log_weights=math.log(2), log_squares=math.log(2), num_trained_rows=2),
+        UpdateStats(log_weights=math.log(4), log_squares=math.log(10), num_trained_rows=2),
+    ]
+    both = combine_stats([*parts, UpdateStats()])  # a process without rows
+    assert both.log_weights == pytest.approx(math.log(6)) and both.log_squares == pytest.approx(math.log(12))
+    assert both.num_trained_rows == 4
+
+
+def test_a_lower_rate_makes_a_shorter_step() -> None:
+    """AdamW's first step is lr times the sign of the gradient, whatever its length; decay apart."""
+    before = [weight.detach().clone() for weight in make_model().parameters()]
+    (plain, _, _), (slower, stats, _) = (trained(Correction(rate=rate), 1) for rate in ("constant", "effective"))  # type: ignore[arg-type]
+    rate = rate_of(stats.log_weights, stats.log_squares, stats.num_trained_rows)
+    assert 0.1 < rate < 0.95
+    for a, b, c in zip(before, plain, slower, strict=True):
+        assert torch.allclose(c - a, rate * (b - a), atol=1e-5)
+    updater = Updater(
+        make_model(), OptimConfig(), loss=ALGORITHMS["grpo"].loss, correction=Correction(rate="effective")
+    )
+    with pytest.raises(UsageError, match=r"correct\.rate = 'effective': wanted optim_step\(stats\)"):
+        updater.optim_step()
+
+
 # --- options ---
 
 
@@ -192,6 +378,10 @@ def test_micro_batches_change_no_start() -> None:
         (["correct.proximal=interpolated", "correct.share=0"], "correct.share"),
         (["correct.proximal=step_start", "correct.weight=mask", "correct.cap=0"], "correct.cap"),
         (["correct.proximal=stepstart"], "correct.proximal"),
+        (["correct.window=3"], "correct.window"),
+        (["correct.proximal=step_start", "correct.reset=0.5"], "correct.reset"),
+        (["correct.max_kl=3"], "correct.max_kl"),
+        (["correct.drop=far_negative", "correct.max_kl=0"], "correct.max_kl"),
     ],
 )
 def test_what_nothing_would_read_is_refused(overrides: list[str], named: str) -> None:

@@ -24,6 +24,7 @@ from podsrl.config.bounds import (
     PositiveSeconds,
     Probability,
     Seconds,
+    Share,
     Steps,
     Temperature,
     Tokens,
@@ -348,22 +349,33 @@ class LossConfig(Section):
     """Weight of the KL penalty (k3 estimator) to the frozen starting model; 0: no penalty, and no second model."""
 
 
-_CAP, _SHARE = 5.0, 0.5
-
-
 class CorrectConfig(Section):
     """Correction for tokens that other weights drew than those that train on them; docs/losses.md has the formula."""
 
-    proximal: Literal["behaviour", "step_start", "interpolated"] = "behaviour"
+    proximal: Literal["behaviour", "step_start", "interpolated", "average"] = "behaviour"
     """Around which policy the importance ratio is bounded: "behaviour" (the one that drew the token), "step_start" (the
-    weights at the start of the step's update), or "interpolated" (between the one that drew it and the current one)."""
+    weights at the start of the step's update), "interpolated" (between the one that drew it and the current one), or
+    "average" (of the weights of the last versions)."""
     weight: Literal["none", "full", "truncate", "mask", "sequence"] = "none"
     """What the ratio of the proximal policy to the behaviour policy makes of a token's loss: nothing; the whole ratio;
     the ratio, at most `cap`; the ratio, 0 above `cap`; or the product of a row's ratios, at most `cap`."""
-    cap: Positive = _CAP
+    cap: Positive = 5.0
     """Largest weight."""
-    share: Probability = _SHARE
+    share: Probability = 0.5
     """With "interpolated": the share of the policy that drew the token, in the mean of the log-probs."""
+    window: NonNegative = 2.0
+    """With "average": how many versions of the weights it looks back; the decay is window / (window + 2)."""
+    reset: Share = 0.9
+    """With "average": it begins again after an update in which fewer tokens than this share were neither bounded nor
+    capped; 0: never."""
+    drop: Literal["none", "far_negative"] = "none"
+    """Which tokens have no gradient: none, or those with a negative advantage in completions that have become
+    unlikely."""
+    max_kl: Positive = 50.0
+    """With "far_negative": from which sum of log-prob differences on a completion is unlikely, in nats."""
+    rate: Literal["constant", "effective"] = "constant"
+    """The learning rate: as `[optim]` says, or times the root of the share of the rows that is their effective sample
+    size, which old rollouts lower."""
 
     @model_validator(mode="after")
     def _check_idle(self) -> Self:
@@ -373,16 +385,20 @@ class CorrectConfig(Section):
                 f"correct.weight = {self.weight!r} with correct.proximal = 'behaviour', whose ratio to itself is 1: "
                 "set correct.proximal = 'step_start', or leave correct.weight out"
             )
-        if self.cap != _CAP and self.weight in ("none", "full"):
-            raise ValueError(
-                f"correct.cap = {self.cap:g} with correct.weight = {self.weight!r}, which has no cap: set "
-                "correct.weight = 'truncate', 'mask' or 'sequence', or leave correct.cap out"
-            )
-        if self.share != _SHARE and self.proximal != "interpolated":
-            raise ValueError(
-                f"correct.share = {self.share:g} with correct.proximal = {self.proximal!r}: set correct.proximal = "
-                "'interpolated', or leave correct.share out"
-            )
+        readers = {
+            "cap": ("weight", ("truncate", "mask", "sequence")),
+            "share": ("proximal", ("interpolated",)),
+            "window": ("proximal", ("average",)),
+            "reset": ("proximal", ("average",)),
+            "max_kl": ("drop", ("far_negative",)),
+        }
+        for name, (option, values) in readers.items():
+            value, reader = getattr(self, name), getattr(self, option)
+            if value != type(self).model_fields[name].default and reader not in values:
+                raise ValueError(
+                    f"correct.{name} = {value:g} with correct.{option} = {reader!r}, which does not read it: set "
+                    f"correct.{option} = {' or '.join(map(repr, values))}, or leave correct.{name} out"
+                )
         return self
 
 

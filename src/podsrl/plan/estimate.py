@@ -11,6 +11,7 @@ key heads, i width of the feed-forward part, r the adapters' rank; V vocabulary;
     gradients       N·b, and N·4 more while those of 16-bit weights are added up over micro-batches, or stepped;
                     adapters N·4; zero2 and fsdp2: / K
     optimizer       N·8 for two moments (8 bit: N·2), N·4 for float32 copies of 16-bit weights; zero2, fsdp2: / K
+    average         N·4, with correct.proximal = "average"
     activations     T·L·block, or with gradient checkpointing T·(L·b·h + block), where a block keeps
                     8h for its norms (in float32), (2q + 2k)·b for attention, 3i·b for the feed-forward part;
                     its trained norms 2h·b, and its linear layers' inputs (2h + i)·b; with adapters instead
@@ -124,6 +125,7 @@ def _held(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tupl
         ("adapters", "always", trained * 4 if lora else 0),
         ("reference", "always", whole if config.loss.kl_beta > 0 and lora is None else 0),
         ("optimizer", "always", trained * (moments + 4 * has_masters) / shares),
+        ("average", "always", 4.0 * trained * (config.correct.proximal == "average")),
     ]
 
 

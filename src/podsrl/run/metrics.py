@@ -69,7 +69,11 @@ def step_metrics(result: StepResult) -> Json:
         "kl": stats.kl,
         "clip_fraction": stats.clip_fraction,
         "logprob_gap": stats.logprob_gap,
-        **({} if stats.capped_fraction is None else {"capped_fraction": stats.capped_fraction}),
+        **{
+            name: value
+            for name in ("capped_fraction", "dropped_fraction")
+            if (value := getattr(stats, name)) is not None
+        },
         "updates/skipped": result.num_skipped_updates,
         "sync/weights_digest": result.weights_digest,
         "memory/peak_generate_bytes": result.load.peak_generate_bytes,

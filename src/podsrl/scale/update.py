@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 
+import numpy as np
+
 from podsrl.scale.processes import Processes
 from podsrl.update import Batch, Updater, UpdateStats
 
@@ -65,8 +67,17 @@ def combine_stats(parts: Sequence[UpdateStats]) -> UpdateStats:
         logprob_gap=mean("logprob_gap"),
         ratio_max=max(part.ratio_max for part in parts),
         capped_fraction=None if parts[0].capped_fraction is None else mean("capped_fraction"),
+        dropped_fraction=None if parts[0].dropped_fraction is None else mean("dropped_fraction"),
+        log_weights=_log_sum([part.log_weights for part in parts]),
+        log_squares=_log_sum([part.log_squares for part in parts]),
         **counts,
     )
+
+
+def _log_sum(logs: Sequence[float | None]) -> float | None:
+    """The logarithm of the sum of what has these logarithms; None where there is none."""
+    known = [log for log in logs if log is not None]
+    return float(np.logaddexp.reduce(known)) if known else None
 
 
 def pass_stats(steps: Sequence[UpdateStats]) -> UpdateStats:

@@ -5,13 +5,19 @@ With π_θ the policy that is trained and μ the one that drew the token, the lo
     w · CLIP(π_θ / π_prox, A),    w = WEIGHT(π_prox / μ),    no gradient through w and π_prox
 
 so the bound of the ratio lies around a *proximal* policy, and what is between it and the behaviour policy is a weight.
+A token without a gradient (`drop`) still counts where the loss divides, and the learning rate may fall with the
+effective sample size of the rows (`rate`).
+
 Published corrections are points of this space (docs/losses.md): AReaL's decoupled PPO (arXiv 2505.24298) is
-`step_start` with `mask`, truncated importance sampling is `step_start` with `truncate`, and DOTS-RR's clipping
-(arXiv 2506.05316) is `step_start` with `full`. `behaviour` without a weight is the plain loss.
+`step_start` with `mask`, truncated importance sampling is `step_start` with `truncate`, DOTS-RR's clipping
+(arXiv 2506.05316) is `step_start` with `full`, PPO-EWMA (arXiv 2110.00641, 2605.12070) is `average`, F-TIS's filter
+(arXiv 2605.22537) is `far_negative`, and VCPO's rate (arXiv 2602.17616) is `effective`. `behaviour` without a weight is
+the plain loss.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -19,11 +25,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from podsrl.errors import UsageError
 from podsrl.update.batch import Batch
 from podsrl.update.loss import MAX_LOG_RATIO, only
 
-Proximal = Literal["behaviour", "step_start", "interpolated"]
+Proximal = Literal["behaviour", "step_start", "interpolated", "average"]
 Weight = Literal["none", "full", "truncate", "mask", "sequence"]
+Drop = Literal["none", "far_negative"]
+Rate = Literal["constant", "effective"]
 
 
 def _row_weight(log_weights: Tensor, cap: float) -> Tensor:
@@ -52,25 +61,42 @@ sequence: the product over the row's tokens, at most the cap, for all of them.""
 class Correction:
     """A point of the space.
 
-    Example:
-        >>> decoupled = Correction(proximal="step_start", weight="mask", cap=5.0)
-        >>> decoupled.is_plain, Correction().is_plain
-        (False, True)
+    Example: AReaL's decoupled PPO reads log-probs from before an update of four optimizer steps.
+
+        >>> Correction(proximal="step_start", weight="mask", cap=5.0).reads_start(4), Correction().reads_start(4)
+        (True, False)
     """
 
     proximal: Proximal = "behaviour"
-    """The policy of the bound: the one that drew the tokens; that of the weights at the start of the step's update; or
-    the mean of log μ and the current log π_θ, weighted by `share`."""
+    """The policy of the bound: the one that drew the tokens; that of the weights at the start of the step's update;
+    the mean of log μ and the current log π_θ, weighted by `share`; or that of an average of the last weights
+    (`update/average.py`)."""
     weight: Weight = "none"
     cap: float = 5.0
     """Largest weight; not read by "none" and "full"."""
     share: float = 0.5
     """Of log μ in an interpolated policy, 0 to 1."""
+    window: float = 2.0
+    """Versions that an average looks back, at least 0."""
+    reset: float = 0.9
+    """An average begins again with the newest weights after an update in which fewer tokens than this share were
+    neither bounded nor capped; 0: never."""
+    drop: Drop = "none"
+    """"far_negative": a token of a negative advantage has no gradient where its row is unlikely by now: where the sum
+    over the row of log μ - log π_θ, an estimate of KL(μ || π_θ), is above `max_kl`."""
+    max_kl: float = 50.0
+    rate: Rate = "constant"
+    """"effective": the learning rate is multiplied by the root of the effective sample size's share of the rows that go
+    through the model, (Σ v)² / (B Σ v²), v being the whole ratio π_θ / μ of a row when the optimizer step began."""
+
+    def reads_start(self, num_steps: int) -> bool:
+        """Whether it reads log-probs from before an update of so many optimizer steps."""
+        return (self.proximal == "step_start" and num_steps > 1) or self.has_average
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it changes nothing."""
-        return self.proximal == "behaviour"
+    def has_average(self) -> bool:
+        """Whether weights are averaged."""
+        return self.proximal == "average"
 
     def proximal_of(self, logprobs: Tensor, batch: Batch) -> Tensor | None:
         """Log-probs [B, T] under the proximal policy, without gradient; None: the behaviour policy's.
@@ -79,22 +105,75 @@ class Correction:
             logprobs: [B, T] of the policy as it is.
             batch: with `start_logprobs` where weights have changed since the update began.
         """
-        if self.is_plain:
+        if self.proximal == "behaviour":
             return None
         now = logprobs.detach()
-        if self.proximal == "step_start":
+        if self.has_average and batch.start_logprobs is None:
+            raise UsageError(
+                "correct.proximal = 'average' reads log-probs under averaged weights, and the batch has none: train by "
+                "Trainer.update, or give the batch to Updater.with_start first"
+            )
+        if self.proximal != "interpolated":
             return now if batch.start_logprobs is None else batch.start_logprobs.to(now.dtype)
         return self.share * batch.behaviour_logprobs.to(now.dtype) + (1 - self.share) * now
 
-    def weights_of(self, proximal: Tensor | None, batch: Batch) -> tuple[Tensor | None, Tensor]:
-        """Weights [B, T], None where all are 1; and the number of tokens that the cap lowers."""
-        if proximal is None or self.weight == "none":
-            return None, batch.behaviour_logprobs.new_zeros(())
-        difference = proximal - batch.behaviour_logprobs.to(proximal.dtype)
-        log_weights = only(batch.target_mask, difference).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-        weights = WEIGHTS[self.weight](log_weights, self.cap)
-        full = _row_weight(log_weights, float("inf")) if self.weight == "sequence" else log_weights.exp()
-        return weights, ((weights < full) & batch.target_mask).sum()
+    def weights_of(self, logprobs: Tensor, proximal: Tensor | None, batch: Batch) -> TokenWeights:
+        """Weights of the tokens, from the log-probs [B, T] of the policy as it is and the proximal policy."""
+        if self.weight == "none" and self.drop == "none":
+            return TokenWeights(weights=None, num_capped=_zero(batch), num_dropped=_zero(batch))
+        weights, num_capped = torch.ones_like(logprobs), _zero(batch)
+        if proximal is not None and self.weight != "none":
+            log_weights = _log_ratio(proximal, batch).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+            weights = WEIGHTS[self.weight](log_weights, self.cap)
+            full = _row_weight(log_weights, float("inf")) if self.weight == "sequence" else log_weights.exp()
+            num_capped = ((weights < full) & batch.target_mask).sum()
+        num_dropped = _zero(batch)
+        if self.drop == "far_negative":
+            is_far = -_log_ratio(logprobs, batch).sum(-1, keepdim=True) > self.max_kl
+            advantages = batch.advantages if batch.advantages.ndim == 2 else batch.advantages[:, None]
+            is_dropped = is_far & (advantages < 0)
+            weights = weights.masked_fill(is_dropped, 0.0)
+            num_dropped = (is_dropped & batch.target_mask).sum()
+        return TokenWeights(weights=weights.detach(), num_capped=num_capped, num_dropped=num_dropped)
+
+    def row_sums(self, logprobs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Logarithms of Σ v and Σ v² over the rows, for `rate_of`; v is a row's whole ratio π_θ / μ."""
+        if self.rate == "constant":
+            return _zero(batch), _zero(batch)
+        rows = _log_ratio(logprobs, batch).double().sum(-1)
+        return rows.logsumexp(0), (2 * rows).logsumexp(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenWeights:
+    """What a correction makes of the tokens of a batch."""
+
+    weights: Tensor | None
+    """[B, T]; None where all are 1."""
+    num_capped: Tensor
+    """Tokens that the cap lowers."""
+    num_dropped: Tensor
+    """Tokens that lost their gradient."""
+
+
+def rate_of(log_sum: float, log_squares: float, num_rows: int) -> float:
+    """The factor on the learning rate, 0 to 1, from `Correction.row_sums` of so many rows; 1 without rows.
+
+    Example: one of four rows has all of the weight.
+
+        >>> rate_of(0.0, 0.0, 4), rate_of(math.log(4), math.log(4), 4), rate_of(0.0, 0.0, 0)
+        (0.5, 1.0, 1.0)
+    """
+    return math.exp(min(0.0, (2 * log_sum - log_squares - math.log(num_rows)) / 2)) if num_rows else 1.0
+
+
+def _log_ratio(logprobs: Tensor, batch: Batch) -> Tensor:
+    """[B, T] log π - log μ, without gradient; 0 outside the targets."""
+    return only(batch.target_mask, logprobs.detach() - batch.behaviour_logprobs.to(logprobs.dtype))
+
+
+def _zero(batch: Batch) -> Tensor:
+    return batch.behaviour_logprobs.new_zeros(())
 
 
 PLAIN = Correction()

@@ -50,16 +50,21 @@ class Optimizer:
         """Steps that changed the weights."""
         self.num_skipped_steps = 0
         """Steps given up because the gradient was not finite."""
+        self._rate = 1.0
 
     @torch.no_grad()
-    def step(self) -> float:
+    def step(self, rate: float = 1.0) -> float:
         """Apply the gradients and clear them.
+
+        Args:
+            rate: factor on the learning rate, above 0.
 
         Returns:
             The global norm before clipping. Without any gradient: 0, and neither weights nor moments nor warm-up move.
             With a norm that is not finite: that norm; the gradients are dropped, `num_skipped_steps` grows, and nothing
             else moves.
         """
+        self._rate = rate
         gradients = self._take_gradients()
         if not gradients:
             return 0.0
@@ -93,9 +98,10 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """The learning rate of the last step that changed the weights; before the first, that of the first."""
+        """The learning rate of the last step that changed the weights, times the factor that the last step got; before
+        the first, that of the first."""
         options, step = self._options, max(1, self.num_steps)
-        return options.lr * rate_factor(step, options.warmup_steps, options.schedule_steps)
+        return options.lr * rate_factor(step, options.warmup_steps, options.schedule_steps) * self._rate
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
         """What an exact continuation needs besides the weights.

@@ -7,7 +7,7 @@ tokens of the whole step.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,8 +20,9 @@ from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.torch_model import evaluating, own_modes
+from podsrl.update.average import KIND, Average
 from podsrl.update.batch import Batch, empty_piece
-from podsrl.update.correct import PLAIN, Correction
+from podsrl.update.correct import PLAIN, Correction, rate_of
 from podsrl.update.float32_sums import float32_sums
 from podsrl.update.loss import LossSpec, check_loss, policy_loss
 from podsrl.update.micro_batches import Rows, cuts, micro_batches
@@ -50,6 +51,12 @@ class UpdateStats:
     """Largest importance ratio, to the proximal policy."""
     capped_fraction: float | None = None
     """Share of tokens whose weight the cap of the correction lowers; None without weights."""
+    dropped_fraction: float | None = None
+    """Share of tokens that the correction took the gradient of; None where it takes none."""
+    log_weights: float | None = None
+    """Logarithms of the sums over rows of their whole ratios to the behaviour policy, and of the squares of these; None
+    where the rate is constant."""
+    log_squares: float | None = None
     num_sequences: int = 0
     """Rows of the batch."""
     num_tokens: int = 0
@@ -129,6 +136,7 @@ class Updater:
         self._reference = _reference_forward(self._forward, kl_beta, reference, reference_context)
         self._loss = {**loss.arguments(), "kl_beta": kl_beta, "max_length": max_length}
         self.correction = correction
+        self.average = Average(model, correction.window) if correction.has_average else None
         self._micro_batch_tokens = options.micro_batch_tokens
         self._device = next(model.parameters()).device
         self._dtype = torch.promote_types(next(model.parameters()).dtype, torch.float32)
@@ -179,11 +187,12 @@ class Updater:
             parts = [self._micro_step(piece, kind, rows, tokens) for piece in pieces]
             for _ in range(min_micro_batches - len(pieces)):
                 self._empty_step(kind)
-        return _summary(batch, pieces, parts, self._reference is not None, self.correction.weight != "none")
+        return _summary(batch, pieces, parts, self._reference is not None, self.correction)
 
     @torch.no_grad()
     def with_start(self, batch: Batch, *, min_micro_batches: int = 0) -> Batch:
-        """The batch with its tokens' log-probs under the weights as they are, for a correction around them.
+        """The batch with its tokens' log-probs under the weights as they are, or under their average, for a correction
+        around them.
 
         It runs the rows that have a gradient, without dropout; the other rows get zeros.
 
@@ -196,7 +205,8 @@ class Updater:
         places = rows.nonzero().squeeze(-1)
         own = batch.to(CPU).rows(rows)
         pieces = cuts(own, self._micro_batch_tokens, kind)
-        with evaluating(self.model), self._forward.active():
+        averaged = self.average.applied() if self.average is not None else nullcontext()
+        with averaged, evaluating(self.model), self._forward.active():
             for index in pieces:
                 logprobs = self._forward(own.rows(index), kind)[0].to(CPU)
                 found[places[index], : logprobs.shape[1]] = logprobs
@@ -204,9 +214,44 @@ class Updater:
                 self._forward(empty_piece(), kind)
         return replace(batch, start_logprobs=found.to(batch.input_ids.device))
 
-    def optim_step(self) -> float:
-        """Apply the gradients; see `Optimizer.step` for what it returns, and when it changes nothing."""
-        return self.optimizer.step()
+    def optim_step(self, stats: UpdateStats | None = None) -> float:
+        """Apply the gradients; see `Optimizer.step` for what it returns, and when it changes nothing.
+
+        Args:
+            stats: of all that the gradients were made of; a correction with `rate = "effective"` reads them.
+
+        Raises:
+            UsageError: it reads them, and there are none.
+        """
+        before, rate = self.optimizer.num_steps, 1.0
+        if self.correction.rate == "effective":
+            if stats is None:
+                raise UsageError("correct.rate = 'effective': wanted optim_step(stats), with those of forward_backward")
+            if stats.log_weights is not None and stats.log_squares is not None:
+                rate = rate_of(stats.log_weights, stats.log_squares, stats.num_trained_rows)
+        norm = self.optimizer.step(rate)
+        if self.average is not None and self.optimizer.num_steps > before:
+            self.average.add()
+        return norm
+
+    def end_update(self, stats: UpdateStats) -> None:
+        """After the last optimizer step of an update: begin a new average if too few tokens kept their gradient."""
+        survived = 1 - stats.clip_fraction - (stats.capped_fraction or 0.0)
+        if self.average is not None and stats.num_trained_tokens and survived < self.correction.reset:
+            self.average.reset()
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
+        """What an exact continuation needs besides the weights: of the optimizer, and of an average."""
+        tensors, numbers = self.optimizer.state_dict()
+        more, counts = self.average.state_dict() if self.average is not None else ({}, {})
+        return tensors | more, numbers | counts
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, int]) -> None:
+        """Take over what `state_dict` gave; errors as of `Optimizer` and `Average`."""
+        own = {name: value for name, value in tensors.items() if name.startswith(f"{KIND}/")}
+        if self.average is not None:
+            self.average.load_state_dict(own, numbers)
+        self.optimizer.load_state_dict({name: tensors[name] for name in tensors.keys() - own.keys()}, numbers)
 
     def peak_bytes(self) -> int | None:
         """Peak GPU memory in bytes since the last `forward_backward` began; None on a CPU."""
@@ -231,7 +276,8 @@ class Updater:
         logprobs, entropy = self._forward(piece, kind)
         piece = piece.to(self._device)
         proximal = self.correction.proximal_of(logprobs, piece)
-        weights, num_capped = self.correction.weights_of(proximal, piece)
+        found = self.correction.weights_of(logprobs, proximal, piece)
+        log_weights, log_squares = self.correction.row_sums(logprobs, piece)
         loss, stats = policy_loss(
             logprobs,
             piece.behaviour_logprobs,
@@ -242,11 +288,13 @@ class Updater:
             num_tokens=tokens,
             row_weights=piece.row_weights,
             proximal_logprobs=proximal,
-            token_weights=weights,
+            token_weights=found.weights,
             **self._loss,
         )
         torch.autograd.backward(loss)
-        figures: dict[str, Any] = {"loss": loss.detach(), "entropy": entropy.sum(), "capped": num_capped, **stats}
+        figures: dict[str, Any] = {"loss": loss.detach(), "entropy": entropy.sum(), **stats}
+        figures |= {"capped": found.num_capped, "dropped": found.num_dropped}
+        figures |= {"log_weights": log_weights, "log_squares": log_squares}
         return torch.stack([figures[name] for name in _FIGURES])
 
     def _empty_step(self, kind: Rows) -> None:
@@ -264,12 +312,16 @@ class Updater:
         return logprobs
 
 
-_FIGURES = ("loss", "entropy", "clipped", "kl", "logprob_gap", "ratio_max", "capped")
+_FIGURES = (
+    *("loss", "entropy", "clipped", "kl", "logprob_gap", "ratio_max"),
+    *("capped", "dropped", "log_weights", "log_squares"),
+)
 """What each micro-batch leaves on the device."""
+_LOG_SUMS = ("log_weights", "log_squares")
 
 
 def _summary(
-    batch: Batch, pieces: list[Batch], parts: list[Tensor], has_reference: bool, has_weights: bool
+    batch: Batch, pieces: list[Batch], parts: list[Tensor], has_reference: bool, correction: Correction
 ) -> UpdateStats:
     """What happened, by one copy from the device."""
     trained_tokens = sum(piece.num_tokens for piece in pieces)
@@ -289,7 +341,9 @@ def _summary(
         clip_fraction=mean("clipped"),
         logprob_gap=mean("logprob_gap"),
         ratio_max=float(values["ratio_max"].max()),
-        capped_fraction=mean("capped") if has_weights else None,
+        capped_fraction=mean("capped") if correction.weight != "none" else None,
+        dropped_fraction=mean("dropped") if correction.drop != "none" else None,
+        **{name: float(values[name].logsumexp(0)) for name in _LOG_SUMS if parts and correction.rate != "constant"},
         num_sequences=batch.num_sequences,
         num_tokens=batch.num_tokens,
         num_trained_rows=sum(piece.num_sequences for piece in pieces),

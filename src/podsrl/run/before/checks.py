@@ -41,11 +41,16 @@ def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bo
             f"scale.generators = {num} is more than rollouts.num_prompts = {config.rollouts.num_prompts}: a generator "
             "takes whole questions, so the others would have nothing to do; wanted at most that many"
         )
-    strategy, is_8bit = config.scale.strategy, config.optim.name == "adamw_8bit"
-    if num_processes > 1 and strategy != "ddp" and (is_8bit or config.model.load_in_4bit):
-        what = "optim.name = 'adamw_8bit'" if is_8bit else "model.load_in_4bit"
+    whole = {
+        "optim.name = 'adamw_8bit'": config.optim.name == "adamw_8bit",
+        "model.load_in_4bit": config.model.load_in_4bit,
+        "correct.proximal = 'average'": config.correct.proximal == "average",
+    }
+    what = next((name for name, is_set in whole.items() if is_set), None)
+    if num_processes > 1 and config.scale.strategy != "ddp" and what:
         raise UsageError(
-            f"scale.strategy = {strategy!r} shares out weights, which {what} cannot take: use 'ddp', or leave it out"
+            f"scale.strategy = {config.scale.strategy!r} shares out weights, which {what} cannot take: use 'ddp', or "
+            "leave it out"
         )
 
 

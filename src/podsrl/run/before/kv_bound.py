@@ -50,4 +50,5 @@ def update_bytes(config: RunConfig, model: Any, num_processes: int, *, has_copy:
     moments = 2 if config.optim.name == "adamw_8bit" else 8
     shares = num_processes if config.scale.strategy != "ddp" else 1
     has_reference = config.loss.kl_beta > 0 and config.lora is None
-    return trained * (moments + 4 * has_masters) // shares + weights * (has_reference + has_copy)
+    has_average = config.correct.proximal == "average"
+    return trained * (moments + 4 * (has_masters + has_average)) // shares + weights * (has_reference + has_copy)

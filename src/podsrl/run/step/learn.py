@@ -93,22 +93,29 @@ class Learner:
         """`num_epochs` passes over one batch of all processes; without a batch nothing happens."""
         if batch is None:
             return UpdateResult()
-        if self.updater.correction.proximal == "step_start" and self._num_epochs * self._num_minibatches > 1:
+        if self.updater.correction.reads_start(self._num_epochs * self._num_minibatches):
             batch = with_start(self.updater, batch, self._processes, is_sharded=self._is_sharded)
         for _ in range(self._num_epochs):
-            steps = [(self.forward_backward(part), self.optim_step()) for part in self._minibatches(batch)]
+            steps = [self._step(part) for part in self._minibatches(batch)]
         stats, norms = zip(*steps, strict=True)
-        return UpdateResult(stats=pass_stats(stats), grad_norm=sum(norms) / len(norms))
+        whole = pass_stats(stats)
+        self.updater.end_update(whole)
+        return UpdateResult(stats=whole, grad_norm=sum(norms) / len(norms))
+
+    def _step(self, batch: Batch) -> tuple[UpdateStats, float]:
+        """One optimizer step, with the gradient norm before clipping."""
+        stats = self.forward_backward(batch)
+        return stats, self.optim_step(stats)
 
     def forward_backward(self, batch: Batch) -> UpdateStats:
         """Add the gradient of the whole step's loss; stats of all processes' batches."""
         return forward_backward(self.updater, batch, self._processes, is_sharded=self._is_sharded)
 
-    def optim_step(self) -> float:
-        """One optimizer step; returns the gradient norm before clipping."""
+    def optim_step(self, stats: UpdateStats | None = None) -> float:
+        """One optimizer step after `forward_backward`, which gave the stats; the gradient norm before clipping."""
         if not self._is_sharded:  # else the backward pass has summed already
             sum_gradients(self.policy.model, self._processes)
-        return self.updater.optim_step()
+        return self.updater.optim_step(stats)
 
     def publish(self, generator: Generator) -> str:
         """Let the generator sample from the weights as they are now; returns their digest.
@@ -124,7 +131,7 @@ class Learner:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, int]]:
         """Weights, optimizer tensors and optimizer counts. Every process calls it; process 0 gets whole tensors."""
-        tensors, numbers = self.updater.optimizer.state_dict()
+        tensors, numbers = self.updater.state_dict()
         weights = self.policy.weights()
         if self._is_sharded:
             tensors, weights = collect(tensors, self._processes), collect(weights, self._processes)

@@ -218,10 +218,10 @@ class Trainer:
         with self.clock.stage("update"):
             return self.learner.forward_backward(batch)
 
-    def optim_step(self) -> float:
-        """One optimizer step; returns the gradient norm before clipping."""
+    def optim_step(self, stats: UpdateStats | None = None) -> float:
+        """One optimizer step after `forward_backward`, which gave the stats; the gradient norm before clipping."""
         with self.clock.stage("update"):
-            grad_norm = self.learner.optim_step()
+            grad_norm = self.learner.optim_step(stats)
             self._count_version()
             return grad_norm
 

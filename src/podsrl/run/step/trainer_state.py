@@ -66,7 +66,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     has_other_data = check_data(checkpoint, trainer.data, is_allowed=allow_data_change) is not None
     trainer.policy.load(checkpoint.model, write_shard)
     moments = checkpoint.optimizer(shard_moment(trainer.model))
-    trainer.learner.updater.optimizer.load_state_dict(moments, state["optimizer"])
+    trainer.learner.updater.load_state_dict(moments, state["optimizer"])
     arrays, train = checkpoint.parts(), trainer.tasks.train
     begun, task_of = take_arrays(arrays), partial(_task_of, train)
     view_at = partial(opening_view, trainer.config, trainer.parts.costs, train, state["step"])
