@@ -46,7 +46,12 @@ REFERENCE = {
         *("podsrl.systems.sgpo.Profile", "podsrl.systems.xrpo.Confidence", "podsrl.systems.xrpo.Examples"),
         *("podsrl.systems.xrpo.Novelty", "podsrl.systems.reinforce_ada.Seek", "podsrl.systems.reinforce_ada.pool_mean"),
         *("podsrl.systems.vigor.Varied", "podsrl.systems.duet.Neyman", "podsrl.systems.aero.drop_surplus"),
-        *("podsrl.systems.poise.States", "podsrl.systems.poise.Probe", "podsrl.systems.trace.Contrast"),
+        *(
+            "podsrl.systems.poise.States",
+            "podsrl.systems.poise.Probe",
+            "podsrl.systems.trace.Contrast",
+            "podsrl.systems.sapo.Swarm",
+        ),
     ],
     "podsrl.generate": ["podsrl.generate"],
     "podsrl.score": ["podsrl.score"],

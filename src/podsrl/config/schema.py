@@ -288,11 +288,12 @@ DEFAULT_COSTS = {
 
 
 class ReplayConfig(Section):
-    """Groups of earlier steps that are trained on again; docs/budgets.md."""
+    """Groups of earlier steps, or of other runs, that are trained on too; docs/budgets.md."""
 
     groups: Annotated[str, Names("podsrl.control:RECALLS")] = "nothing"
-    """Which of them each step trains on besides its own: "nothing", "fifo" (some of the newest mixed ones), or
-    "module:function" for a part of your own. Options stand in `[options.NAME]`."""
+    """Which of them each step trains on besides its own: "nothing", "fifo" (some of the newest mixed ones), "swarm"
+    (some that other runs have put into a shared folder), or "module:function" for a part of your own. Options stand in
+    `[options.NAME]`."""
 
 
 class SelectConfig(Section):

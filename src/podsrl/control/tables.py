@@ -76,7 +76,13 @@ BRANCHES: Table[Factory] = Table(
     }
 )
 """For `steer.branch`."""
-RECALLS: Table[Factory] = Table({"nothing": "podsrl.control.fixed:nothing", "fifo": "podsrl.systems.dots_rr:Fifo"})
+RECALLS: Table[Factory] = Table(
+    {
+        "nothing": "podsrl.control.fixed:nothing",
+        "fifo": "podsrl.systems.dots_rr:Fifo",
+        "swarm": "podsrl.systems.sapo:Swarm",
+    }
+)
 """For `replay.groups`."""
 CLOSE = Slot("steer.close", CLOSES, ("view", "group"))
 """Asked while rollouts are generated; so are the next two."""

@@ -13,6 +13,7 @@ what the generator has to be able to do (`Generator.abilities`). Before a run it
                                           plenty of the highest and lowest rewards), and the lowest and highest reward
                                           that there can be; None: not known
     check_answers(correct, are_found)     what says which answers are right, and whether it finds final answers in texts
+    check_model(tokenizer, max_tokens)    the tokenizer, and the limit of a rollout's tokens
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "check_tasks": ("tasks",),
     "check_rewards": ("num_kept", "bounds"),
     "check_answers": ("correct", "are_found"),
+    "check_model": ("tokenizer", "max_tokens"),
     "together": ("rollouts",),
 }
 """Method of a part, and its arguments."""

@@ -191,6 +191,7 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
             if is_trained:
                 found.slots.check("check_train", config.rollouts.num_prompts, len(fitted.tasks.train))
                 found.slots.check("check_tasks", looked_at(fitted.tasks.train))
+                found.slots.check("check_model", tokenizer, config.rollouts.max_new_tokens)
         of_model = () if has_model else device_notes(config.model)
         warnings = (
             *of_model,

@@ -1,4 +1,4 @@
-"""What groups of earlier steps take of the memory, said at the start."""
+"""Whether groups of earlier steps and of other runs can be trained on, and what they take of the memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,16 @@ from podsrl.run.before.sizes import at_most
 
 _TOKEN_BYTES = 72
 """Of a token of a completion: a number and a log-prob as Python objects (28 rounded up, and 24), and two pointers."""
+
+
+def check_replay(slots: Slots, num_processes: int) -> None:
+    """UsageError: several processes would look into a folder at different times, and train on different groups."""
+    [recall] = slots[RECALL.option]
+    if num_processes > 1 and getattr(recall.part, "reads_others", False):
+        raise UsageError(
+            f"{recall.option} reads what other runs write meanwhile, and this run has {num_processes} processes, which "
+            "would not see the same: start it with one process, or leave it out"
+        )
 
 
 def replay_notes(config: RunConfig, slots: Slots) -> tuple[str, ...]:

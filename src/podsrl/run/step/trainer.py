@@ -37,6 +37,7 @@ from podsrl.run.before.checks import check_abilities, check_beside, check_genera
 from podsrl.run.before.data_digest import Side, describe_data
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
+from podsrl.run.before.replay import check_replay
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import at_most
 from podsrl.run.before.steering import check_watching
@@ -102,6 +103,7 @@ class Trainer:
         check_processes(config, self.processes.num_processes, is_one_machine=self.processes.is_one_machine)
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
         check_generator(self.parts.generator, config, self.processes.num_processes)
+        check_replay(self.parts.slots, self.processes.num_processes)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         if not self.processes.is_one_machine:
             check_same_run(config, self.data, self.processes)
