@@ -71,8 +71,9 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
     has_own = ":" in "".join((select.rule, *config.budget.model_dump().values()))
     is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
     has_dropout = config.lora is not None and config.lora.dropout > 0
-    # Else the policies of sampler and update differ.
-    is_on_policy = optim.num_updates == 1 and not is_filtered and not has_dropout and not steps.is_ahead
+    others = config.replay.groups != "nothing" or config.correct.proximal == "average"
+    # Else the policies of sampler and update differ, or that of the bound is another.
+    is_on_policy = optim.num_updates == 1 and not (is_filtered or has_dropout or steps.is_ahead or others)
     is_here = model.path.startswith("builtin:") or Path(model.path).expanduser().is_dir()
     rows = [
         (
