@@ -55,6 +55,15 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "ARRoL": ("systems/arrol", {**_MIXED, "options.quality.at": "2", "options.quality.warm_steps": "2"}),
     "LATR": ("systems/latr", {**_MIXED, "options.ambiguous.until": "4", "options.ambiguous.look": "[2]"}),
     "ECHO": ("systems/echo", {**_MIXED, "options.confident.unsure": "0.99", "options.confident.spike": "2"}),
+    "TRACE": ("systems/trace", {**_MIXED, "options.contrast.at": "[2, 4]"}),
+    "an average of weights": (
+        "pods",
+        {**_SMALL, "optim.num_minibatches": "2", "correct.proximal": "average", "correct.weight": "mask"},
+    ),
+    "a swarm's folder": (
+        "systems/ftis",
+        {**_MIXED, "optim.num_minibatches": "2", "options.swarm.folder": "swarm", "options.swarm.num": "3"},
+    ),
     "groups that close": (
         "pods",
         {

@@ -64,6 +64,24 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-00000002", "step-00000010", "step-00000100"]
 
 
+def test_a_kill_while_an_old_one_is_removed_leaves_nothing_that_looks_like_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: Path) -> None:
+        next(file for file in path.rglob("*") if file.is_file()).unlink()
+        raise KeyboardInterrupt
+
+    save(tmp_path, 1, keep=2)
+    save(tmp_path, 2, keep=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 3, keep=2)
+    assert names(tmp_path) == [".step-00000001.tmp", "step-00000002", "step-00000003"]
+    save(tmp_path, 3, keep=2)  # a run that had come to its end, resumed
+    assert names(tmp_path) == ["step-00000002", "step-00000003"]
+
+
 def test_a_folder_of_the_users_own_is_neither_read_nor_removed(tmp_path: Path) -> None:
     shutil.copytree(save(tmp_path, 1), tmp_path / "step-00000001-best")
     (tmp_path / "step-notes.txt").write_text("mine")

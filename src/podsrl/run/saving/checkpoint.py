@@ -119,13 +119,28 @@ def save_checkpoint(
     parameter name, `parts` the arrays that parts remember; `state` is plain JSON.
     """
     final = checkpoint_path(folder, state["step"])
-    if final.exists():
-        if _is_sound(final):
-            return final
-        _remove(final)
     for abandoned in folder.glob(".step-*.tmp"):
         _remove(abandoned)
-    temporary = folder / f".{final.name}.tmp"
+    if final.exists() and not _is_sound(final):
+        _remove_whole(final)
+    if not final.exists():
+        _write(final, save_model, optimizer, state, parts)
+    # Newer ones than this are damaged (else the run had gone on from them) and must not crowd out the sound ones.
+    older = [path for path in _newest_first(folder) if path.name < final.name]
+    for old in older[keep - 1 :]:
+        _remove_whole(old)
+    return final
+
+
+def _write(
+    final: Path,
+    save_model: Callable[[Path], None],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    parts: Mapping[str, np.ndarray[Any, Any]],
+) -> None:
+    """Write a checkpoint beside its place, force it to disk, and rename it."""
+    temporary = _beside(final)
     save_model(temporary / "model")
     save_file(dict(optimizer), temporary / "optimizer.safetensors")
     if parts:
@@ -136,12 +151,7 @@ def save_checkpoint(
     for path in (temporary, *temporary.rglob("*")):
         _force_to_disk(path)
     temporary.rename(final)
-    _force_to_disk(folder)
-    # Newer ones than this are damaged (else the run had gone on from them) and must not crowd out the sound ones.
-    older = [path for path in _newest_first(folder) if path.name < final.name]
-    for old in older[keep - 1 :]:
-        _remove(old)
-    return final
+    _force_to_disk(final.parent)
 
 
 def load_newest(
@@ -253,6 +263,18 @@ def _is_sound(path: Path) -> bool:
     except CheckpointError:
         return False
     return True
+
+
+def _beside(path: Path) -> Path:
+    """Where a checkpoint is while it is not whole; what stands there goes with the next save."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _remove_whole(path: Path) -> None:
+    """Remove a checkpoint; a kill leaves nothing that looks like one."""
+    if path.is_dir() and not path.is_symlink():
+        path = path.rename(_beside(path))
+    _remove(path)
 
 
 def _remove(path: Path) -> None:
