@@ -69,13 +69,17 @@ def catches_signals(pid: int) -> bool:
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Become the parent of all orphans below, so that they are found also where they lost their environment."""
-    prctl = ctypes.CDLL(None).prctl
+    """Be the parent of all orphans below, so that they are found also where they lost their environment.
+
+    Afterwards it is as before: tests adopt what they fork (`children.adopt_orphans`).
+    """
+    prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
+    prctl(37, ctypes.byref(before))
     prctl(36, 1)
     try:
         yield
     finally:
-        prctl(36, 0)
+        prctl(36, before.value)
 
 
 # --- a run ---
