@@ -30,7 +30,7 @@ NURSERY = Path(__file__).with_name("nursery.py")
 ROOM = "." * 100_000
 """An argument and a variable of the nursery, where a child's own are written for /proc to show."""
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _READ_AT_IMPORT = ("PYTHON", "HF_", "TRANSFORMERS_", "CUDA_")
 """First letters of variables that the nursery has read for good, but for those that are followed."""
 _AT_START = dict(os.environ)
@@ -185,3 +185,12 @@ def adopt_orphans() -> None:
     """Become the parent of all orphans below this process, as the nursery's children are; only Linux can do that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def adopts_orphans() -> bool:
+    """Whether it is; else nobody hears how a child of the nursery ends."""
+    if sys.platform != "linux":
+        return True
+    found = ctypes.c_int()
+    ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(found))
+    return bool(found.value)

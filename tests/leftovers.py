@@ -99,6 +99,9 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         if signal.getsignal(number) != handler:
             left.append(f"a handler of {number.name}")
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    if not children.adopts_orphans():
+        left.append("orphans that another process adopts")
+        children.adopt_orphans()
     if left:
         pytest.fail(f"{request.node.nodeid} left behind: {'; '.join(left)}", pytrace=False)
 

@@ -32,6 +32,7 @@ def pytest_sessionfinish():
 """
 
 TESTS = """
+import ctypes
 import os
 import pathlib
 import shutil
@@ -152,6 +153,12 @@ def test_the_handler_is_as_before():
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     signal.signal(signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_IGN))
 
+def test_orphans():
+    ctypes.CDLL(None).prctl(36, 0)
+
+def test_orphans_are_adopted_as_before():
+    assert leftovers.children.adopts_orphans()
+
 def test_a_failure_and_a_variable():
     os.environ["NEW"] = "1"
     assert 1 == 2
@@ -172,6 +179,7 @@ LEFT = {
     "a_folder": "the current folder /",
     "a_folder_that_is_gone": "the current folder that is gone",
     "a_handler": "a handler of SIGTERM",
+    "orphans": "orphans that another process adopts",
     "a_failure_and_a_variable": "a changed environment: NEW",
 }
 LEFT_NOTHING = sorted(set(re.findall(r"^def test_(\w+)", TESTS, re.M)) - LEFT.keys())
