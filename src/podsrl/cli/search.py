@@ -138,6 +138,15 @@ def _show(points: list[Point], judge: StepJudge | None, flags: SearchFlags, *, i
         output.print_json(data={"tokens_bound": flags.tokens, **counts, "points": [each.to_json() for each in points]})
     else:
         output.print(_table(points))
+    for point in points:
+        if point.num_plain:
+            some = f"{point.num_plain:,} of {point.num_questions:,} questions"
+            say(
+                f"warning: {point.search} with {counted(point.width, 'answer')}: there was no room for a draft before "
+                f"{some}, so their last answers were asked without: raise rollouts.max_prompt_tokens, or lower "
+                "rollouts.max_new_tokens where the model's window is full",
+                errors,
+            )
     if judge is not None and judge.faults:
         some = f"{len(judge.faults):,} of {judge.num_judged:,} texts have no score and count as 0"
         say(f"warning: {some}: {judge.faults[0]}", errors)

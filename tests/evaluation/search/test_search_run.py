@@ -18,6 +18,7 @@ from podsrl.evaluation.search import SEARCHES, run
 from podsrl.evaluation.search.base import Leaf, Search, highest
 from podsrl.evaluation.search.judge import StepJudge
 from podsrl.evaluation.search.pdr import workspaces
+from podsrl.evaluation.search.result import point_of
 from podsrl.evaluation.search.run import Found, run_search
 from podsrl.generate import Sampling
 from podsrl.types import Completion, Group, Open, Rollout, Task, TokenMarkup
@@ -78,7 +79,8 @@ def searched(collector: MadeUp, search: Search, *, num_questions: int = 1, **nam
         tokenizer=tokenizer,
         sampling=Sampling(max_new_tokens=named.pop("limit", 20), stop_token_ids=(ord(END),)),
         questions={place: Task(id=f"q{place}", prompt="?", answer="7") for place in range(num_questions)},
-        config=SimpleNamespace(seed=0, rollouts=SimpleNamespace(max_prompt_tokens=named.pop("most_prompt", 512))),
+        config=SimpleNamespace(seed=0),
+        prompt_room=named.pop("most_prompt", 512),
     )
     given = {"width": 2, "tokens": 10**6, "judge": None, "step_end": ".", **named}
     return run_search(cast(Evaluator, evaluator), search, **given)
@@ -264,8 +266,9 @@ def test_the_last_answer_is_asked_behind_the_best_drafts_and_given(monkeypatch: 
 def test_where_there_is_no_room_for_all_drafts_the_worst_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     collector, _ = drafted(monkeypatch, numbered, SCORES, width=4, most_prompt=9)
     assert shown(collector.asked[-1][0]) == "?0\n\n?1\n\n?"
-    with pytest.raises(UsageError, match=r"'q0' behind a draft has 5 tokens; .*max_prompt_tokens = 4: raise it"):
-        drafted(monkeypatch, numbered, SCORES, width=4, most_prompt=4)
+    collector, [found] = drafted(monkeypatch, numbered, SCORES, width=4, most_prompt=4)
+    assert collector.asked[-1][0].ways[0].prompt_ids is None and found.is_plain
+    assert point_of("pdr", 4, [found]).num_plain == 1
 
 
 def test_one_answer_has_no_drafts_and_tokens_have_to_suffice_for_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

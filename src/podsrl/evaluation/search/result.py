@@ -29,6 +29,8 @@ class Point:
     """Drawn for one question."""
     num_unanswered: int
     """Questions without a given answer; they count as wrong."""
+    num_plain: int = 0
+    """Questions whose last answer was to be asked behind drafts, and for which there was no room."""
 
     @property
     def accuracy(self) -> float:
@@ -54,6 +56,7 @@ class Point:
             "most_tokens": self.most_tokens,
             "num_questions": self.num_questions,
             "num_unanswered": self.num_unanswered,
+            "num_plain": self.num_plain,
         }
 
 
@@ -67,6 +70,7 @@ def point_of(name: str, width: int, found: Sequence[Found]) -> Point:
         tokens=sum(each.num_tokens for each in found) / len(found),
         most_tokens=max(each.num_tokens for each in found),
         num_unanswered=sum(each.answer is None for each in found),
+        num_plain=sum(each.is_plain for each in found),
     )
 
 

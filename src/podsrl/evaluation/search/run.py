@@ -35,6 +35,8 @@ class Found:
     """The one that is given; None: no answer has ended within the tokens, or none can be chosen."""
     num_tokens: int
     """Tokens drawn."""
+    is_plain: bool = False
+    """There was no room for a draft before the question, so that the last answer was asked without any."""
 
 
 class Tree:
@@ -44,6 +46,8 @@ class Tree:
         self.task, self.num_tokens, self.leaves = task, 0, [Leaf()] * width
         self._name, self._seed, self._num_steps = f"eval/{place}/{task.id}", seed, 0
         self._prompt_ids: tuple[int, ...] | None = None
+        self.is_plain = False
+        """Whether it was asked by itself, where a revision was wanted."""
 
     def going_on(self, tokens: int, limit: int) -> list[int]:
         """Places of the leaves that go on: the first ones that could even run to the limit with the tokens left."""
@@ -86,21 +90,12 @@ class Tree:
 
         Args:
             tokens_of: a task -> its prompt's tokens.
-            most: tokens of a prompt.
-
-        Raises:
-            UsageError: no prompt is short enough.
+            most: tokens of a prompt. Where none of the prompts is so short, the question is asked by itself.
         """
-        size = 0
-        for prompt in revise(self.task, self.leaves):
-            self._prompt_ids = tokens_of(replace(self.task, prompt=prompt))
-            if (size := len(self._prompt_ids)) <= most:
-                self.leaves = [Leaf()]
-                return
-        raise UsageError(
-            f"--search: question {self.task.id!r} behind a draft has {size:,} tokens; wanted at most "
-            f"rollouts.max_prompt_tokens = {most:,}: raise it"
-        )
+        prompts = (tokens_of(replace(self.task, prompt=prompt)) for prompt in revise(self.task, self.leaves))
+        self._prompt_ids = next((ids for ids in prompts if len(ids) <= most), None)
+        self.is_plain = self._prompt_ids is None
+        self.leaves = [Leaf()]
 
     def ended(self) -> Open:
         """The group of the answers that have ended."""
@@ -139,7 +134,7 @@ def run_search(
     Raises:
         UsageError: an environment answers the model, or the generator cannot go on from tokens.
     """
-    sampling, questions, most = evaluator.sampling, evaluator.questions, evaluator.config.rollouts.max_prompt_tokens
+    sampling, questions = evaluator.sampling, evaluator.questions
     _check(evaluator, search, width * sampling.max_new_tokens, tokens)
     revise = search.revise if width > 1 else None
     trees = [Tree(place, task, width - bool(revise), evaluator.config.seed) for place, task in questions.items()]
@@ -152,7 +147,7 @@ def run_search(
             if revise is None:
                 break
             for tree in trees:
-                tree.revise(revise, partial(prompt_ids, evaluator.tokenizer), most)
+                tree.revise(revise, partial(prompt_ids, evaluator.tokenizer), evaluator.prompt_room)
             revise = None
             continue
         asked = [tree.asked(places, number) for tree, places in going_on.items()]
@@ -163,7 +158,12 @@ def run_search(
             tree.grow(search, width, number)
     judged = evaluator.collector.answer([tree.ended() for tree in trees], sampling)
     return [
-        Found(group=group, answer=search.choose(group.rollouts, tree.scores), num_tokens=tree.num_tokens)
+        Found(
+            group=group,
+            answer=search.choose(group.rollouts, tree.scores),
+            num_tokens=tree.num_tokens,
+            is_plain=tree.is_plain,
+        )
         for tree, group in zip(trees, judged, strict=True)
     ]
 

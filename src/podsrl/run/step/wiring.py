@@ -82,9 +82,12 @@ def new_updater(config: RunConfig, policy: Policy, parts: Prepared, processes: P
 
 
 def longest_asked(config: RunConfig, model: Any, parts: Prepared) -> int:
-    """Tokens of the longest prompt that a run may ask: with a guide, the most that limit and model's window leave."""
-    if config.budget.guide == "none":
-        return parts.longest_prompt
+    """Tokens of the longest prompt that a run may ask: with a guide, the most that there is room for."""
+    return parts.longest_prompt if config.budget.guide == "none" else prompt_room(config, model)
+
+
+def prompt_room(config: RunConfig, model: Any) -> int:
+    """Tokens that a prompt may have: the limit's, and no more than the model's window leaves."""
     limit, rollouts = row_limit(model), config.rollouts
     room = rollouts.max_prompt_tokens if limit is None else limit.tokens - rollouts.max_new_tokens
     return min(rollouts.max_prompt_tokens, room)
