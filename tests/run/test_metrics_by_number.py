@@ -122,6 +122,7 @@ LINE: dict[str, Any] = {
     "rollouts/postponed": 0,
     "rollouts/lag": 1.0,
     "rollouts/lag_max": 1,
+    "histogram/lags": {"low": 1.0, "high": 1.0, "counts": [6]},
     "reward/all": (1.5 + 0.5 + 3.0) / 9,
     "reward/kept": (1.0 + 0.5 + 1.0) / 6,
     # deviations of (1, 0, 1/2), of (1/4, 1/4), of (1, 0, 0), and 0 for the one reward of the last chunk
@@ -397,6 +398,8 @@ def test_the_lag_counts_from_the_oldest_token_of_each_kept_rollout_to_the_weight
     ]
     line = step_metrics(replace(STEP, samples=tuple(samples), trained_version=7))
     assert (line["rollouts/lag"], line["rollouts/lag_max"]) == ((0 + 2 + 1 + 3 + 0 + 0) / 6, 3)
+    assert line["histogram/lags"] == {"low": 0.0, "high": 3.0, "counts": bins(_0=3, _6=1, _13=1, _19=1)}
+    assert "histogram/lags" not in step_metrics(replace(STEP, trained_version=0))
     line = step_metrics(replace(STEP, groups=(), selections=(), samples=()))
     assert line["rollouts/lag"] is line["rollouts/lag_max"] is None
 

@@ -80,7 +80,7 @@ class Run:
     """One line per evaluation, steps ascending; the first is of the untrained model."""
     groups: tuple[RecordedGroup, ...]
     histograms: Mapping[str, Mapping[int, Histogram]] = field(default_factory=dict)
-    """Name ("rewards", "rewards_kept", "lengths", "advantages") -> step -> its histogram."""
+    """Name ("rewards", "rewards_kept", "lengths", "advantages", "lags") -> step -> its histogram."""
     answers: Mapping[int, tuple[Answered, ...]] = field(default_factory=dict)
     """Step, ascending -> the same held-out questions as the evaluation there answered them."""
     starts: tuple[Start, ...] = ()

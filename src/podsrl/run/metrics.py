@@ -167,7 +167,11 @@ def _guided(result: StepResult) -> Json:
 def _lags(result: StepResult) -> Json:
     """Weight updates between the weights that made the kept rollouts and those that trained on them."""
     ages = np.array([result.trained_version - sample.completion.oldest_version for sample in result.samples])
-    return {"rollouts/lag": _mean(ages), "rollouts/lag_max": int(ages.max()) if len(ages) else None}
+    return {
+        "rollouts/lag": _mean(ages),
+        "rollouts/lag_max": int(ages.max()) if len(ages) else None,
+        **({"histogram/lags": _histogram(ages)} if ages.any() else {}),
+    }
 
 
 def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:

@@ -35,7 +35,11 @@ _SIZES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """What a step chose, and why; left out where all steps have one size."""
 _PER_GROUP = ("groups/zero_signal", *_SIZES["sizes"][1], *_SIZES["mixed"][1])
-_SPREADS = {"lengths": "Answer length, spread in a step", "advantages": "Advantages of the trained rollouts"}
+_SPREADS = {
+    "lengths": "Answer length, spread in a step",
+    "advantages": "Advantages of the trained rollouts",
+    "lags": "Age of the trained rollouts, in weight updates",
+}
 _FROM_ZERO = ("grad_norm", "logprob_gap", "lr", "seconds/tokens_per_second", "rollouts/all")
 _SHARES = ("accuracy/all", "groups/zero_signal", "groups/mixed", "clip_fraction")
 _IN_SEVERAL_EPOCHS = ("clip_fraction",)
