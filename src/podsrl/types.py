@@ -375,6 +375,8 @@ class Sample:
     """One value for the whole completion, or T values, one per token."""
     chunk: int = 0
     """Which of the selection's chunks it was chosen in; 0 where the whole group is the one chunk."""
+    bound: float | None = None
+    """How far its ratio may be from 1, at least 0; None: as the loss says."""
 
     def __repr__(self) -> str:
         return f"Sample({self.group_id!r}, advantage {short(self.advantage, 40)}, {self.completion})"

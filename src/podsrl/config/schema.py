@@ -342,6 +342,10 @@ class LossConfig(Section):
     """The lower bound of the ratio is 1 - clip_low."""
     clip_high: NonNegative | None = None
     """The upper bound of the ratio is 1 + clip_high."""
+    bound: Annotated[str, Names("podsrl.update.bounds:BOUNDS")] = "same"
+    """What bounds the ratio of single rollouts: "same" (`clip_low` and `clip_high`, for all), "confident" (ECHO: more
+    room for unsure ones; with `steer.prune`, `steer.branch` and `loss.shape` of that name), or "module:function" for
+    what makes f(groups, selections)."""
     aggregate: Literal["sequence_mean", "token_mean", "constant", "group_mean"] | None = None
     """Mean over each sequence's tokens, then over sequences; mean over all tokens; sum over all tokens divided by
     (rows × rollouts.max_new_tokens); or mean over each sequence's tokens, over each group's sequences, then over

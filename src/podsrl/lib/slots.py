@@ -214,7 +214,7 @@ def make_slots(
             if option not in names:
                 raise UsageError(f"{name!r} needs the slot {option!r}; wanted slots among {', '.join(names)}")
             if name not in names[option]:
-                others = " and ".join(other for other in part.needs if name in names.get(other, ()))
+                others = " and ".join(other for other, own in names.items() if name in own)
                 raise UsageError(
                     f"{others} = {name!r} works with {option} = {name!r} alone, which is "
                     f"{', '.join(names[option])!r}: set both, or choose another part"

@@ -19,6 +19,10 @@ or when ΔH was above 0 three times running and is above `spike`.
 
 **Advantages**: A (1 + weight · S), S = z(H) + z(1 - C), clipped at ±2, z over all tokens of the step's kept rollouts.
 
+**Bounds** (`loss.bound`): the ratio of a rollout is within 1 ± ε, the wider the less sure its end was. With C̄ the mean
+of C over its last 16 tokens, ε = narrow + (wide - narrow) · σ(steep · (1 - C̄)). It acts where a batch takes several
+steps.
+
 The numbers 4, 8, 0.2, 1, 2.5 and 2 are the code's. Its confidence is not the paper's: there C is the *mean of -log p*
 of the 5 likeliest tokens, which is at least log 5 = 1.61, and branches want C <= 1.2, pruning C < 0.4 or C <= 1; its
 entropy is that of 10 tokens, at most log 10 = 2.30, and branches want 3.5. So in the released code no branch and no
@@ -26,9 +30,8 @@ pruning by confidence can be reached; entropy spikes alone can prune, after gene
 group. Its update takes C as the mean of five probabilities, at most 0.2, so that its adaptive clip range of 0.05 .. 0.2
 moves within 0.194 .. 0.197.
 
-What is ours: C, the quantile, and bounds as shares; what is pruned leaves its group; branches do not branch. The clip
-range of each rollout's own is missing, since the loss has one for all: it acts where a batch takes several steps.
-A rollout keeps two numbers per token, so a long one costs more to watch: the notes are written anew with every token.
+What is ours: C, the quantile, and bounds as shares; what is pruned leaves its group; branches do not branch. A rollout
+keeps two numbers per token, so a long one costs more to watch: the notes are written anew with every token.
 """
 
 from __future__ import annotations
@@ -52,13 +55,14 @@ from podsrl.update.advantage import group_advantages
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Floats = NDArray[np.float64]
-DEPTH, ENTROPY_WINDOW, GROUP_WINDOW, TAIL_WINDOW, RUN, RISE, CLIP = 4, 4, 4, 8, 3, 0.2, 2.0
+DEPTH, ENTROPY_WINDOW, GROUP_WINDOW, TAIL_WINDOW, CLIP_WINDOW, RUN, RISE, CLIP = 4, 4, 4, 8, 16, 3, 0.2, 2.0
 NONE, HAS_BRANCHED = -1, -2
 """In a note, in place of a token."""
 
 
 class Confident:
-    """Branches, prunes and weighs tokens by confidence, for `steer.prune`, `steer.branch` and `loss.shape` together.
+    """Branches, prunes and weighs tokens by confidence, for `steer.prune`, `steer.branch` and `loss.shape` together; it
+    bounds ratios by it too, for `loss.bound`.
 
     A rollout has the note (`widest` likeliest tokens of its last place if it is to branch there, then H and C of each
     token).
@@ -71,6 +75,10 @@ class Confident:
         spike: rise of the entropy at which a rollout ends, in nats; 0: none ends for its entropy or for a fall.
         quantile: of a rollout's own entropies, above which it branches.
         weight: a, of uncertain tokens.
+        narrow, wide, steep: of the bounds of the ratio.
+
+    Raises:
+        UsageError: `narrow` is above `wide`.
     """
 
     needs = ("steer.prune", "steer.branch", "loss.shape")
@@ -85,9 +93,15 @@ class Confident:
         spike: Annotated[float, Field(ge=0)] = 0.5,
         quantile: Share = 0.8,
         weight: Annotated[float, Field(ge=0, lt=0.5)] = 0.1,
+        narrow: Share = 0.05,
+        wide: Share = 0.2,
+        steep: Annotated[float, Field(ge=0, le=100)] = 4.0,
     ) -> None:
+        if narrow > wide:
+            raise UsageError(f"options.confident.narrow = {narrow} is more than options.confident.wide = {wide}")
         self._widest, self._top, self._unsure, self._floor = widest, top, unsure, floor
         self._spike, self._quantile, self._weight = spike, quantile, weight
+        self._narrow, self._wide, self._steep = narrow, wide, steep
         self.sets_tokens = widest > 1
         self.at = () if (widest, floor, spike, weight) == (1, 0, 0, 0) else None
 
@@ -144,6 +158,15 @@ class Confident:
                 factors[row, length - len(each) : length] += self._weight * torch.from_numpy(score).float()
             found.append((values.unsqueeze(1) if values.ndim == 1 else values[:, : factors.shape[1]]) * factors)
         return found
+
+    def bound(self, groups: Sequence[Group], selections: Sequence[Selection]) -> Sequence[Tensor]:
+        """[m] of each group; a rollout that nobody watched counts as sure."""
+        rows = [
+            [_told(group.rollouts[i].completion.noted[self._widest :])[-CLIP_WINDOW:, 1] for i in selection.kept]
+            for group, selection in zip(groups, selections, strict=True)
+        ]
+        unsure = [torch.tensor([1 - float(own.mean()) if len(own) else 0.0 for own in of_group]) for of_group in rows]
+        return [self._narrow + (self._wide - self._narrow) * (self._steep * each).sigmoid() for each in unsure]
 
     def _with_next(self, live: Live) -> list[tuple[Floats, Floats]]:
         """H and C of each rollout's tokens, the one that comes next included."""

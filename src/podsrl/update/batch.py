@@ -5,6 +5,7 @@ B rows, T tokens.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class Batch:
     """[B] int64: which mini-batch of the step a row belongs to, from 0."""
     given_mask: Tensor | None = None
     """[B, T] bool: tokens of the completion that no policy drew (`Begun.given`); None: there are none."""
+    bounds: Tensor | None = None
+    """[B] float32: how far a row's ratio may be from 1, NaN: as the loss says; None: so for all."""
     start_logprobs: Tensor | None = None
     """[B, T], float32 or wider: natural logs under the weights at the start of the step's update; None: nothing reads
     them, or the weights are those still."""
@@ -86,6 +89,7 @@ class Batch:
             row_weights=self.row_weights[index],
             minibatch=self.minibatch[index],
             given_mask=None if self.given_mask is None else self.given_mask[index, :width],
+            bounds=None if self.bounds is None else self.bounds[index],
             start_logprobs=None if self.start_logprobs is None else self.start_logprobs[index, :width],
         )
 
@@ -147,6 +151,7 @@ def make_batch(
         row_weights=torch.tensor(group_weights(samples) if row_weights is None else row_weights, dtype=torch.float32),
         minibatch=torch.tensor([0] * len(samples) if minibatches is None else minibatches, dtype=torch.int64),
         given_mask=given_mask,
+        bounds=_bounds(samples),
     )
 
 
@@ -164,18 +169,25 @@ def group_weights(samples: Sequence[Sample]) -> list[float]:
     return [len(samples) / (len(sizes) * sizes[sample.group_id]) for sample in samples]
 
 
-def to_samples(groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Sample]:
+def to_samples(
+    groups: Sequence[Group],
+    selections: Sequence[Selection],
+    advantages: Sequence[Tensor],
+    bounds: Sequence[Tensor] | None = None,
+) -> list[Sample]:
     """The kept rollouts of a step, in the order of the groups and of `kept`.
 
     Args:
         groups: P groups.
         selections: what was kept of each.
         advantages: [m] or [m, T] per group, as from `step_advantages`.
+        bounds: [m] per group, as from `bounds_of`.
     """
     samples = []
-    for group, selection, of_group in zip(groups, selections, advantages, strict=True):
-        chunk_of = {i: number for number, chunk in enumerate(selection.chunks) for i in chunk}
-        for i, value in zip(selection.kept, of_group.tolist(), strict=True):
+    for number, (group, selection, of_group) in enumerate(zip(groups, selections, advantages, strict=True)):
+        own = bounds[number].tolist() if bounds is not None else [None] * len(selection.kept)
+        chunk_of = {i: place for place, chunk in enumerate(selection.chunks) for i in chunk}
+        for i, value, bound in zip(selection.kept, of_group.tolist(), own, strict=True):
             rollout = group.rollouts[i]
             completion = rollout.completion
             sample = Sample(
@@ -184,9 +196,16 @@ def to_samples(groups: Sequence[Group], selections: Sequence[Selection], advanta
                 completion=completion,
                 advantage=tuple(value[: len(completion.token_ids)]) if isinstance(value, list) else value,
                 chunk=chunk_of.get(i, 0),
+                bound=bound,
             )
             samples.append(sample)
     return samples
+
+
+def _bounds(samples: Sequence[Sample]) -> Tensor | None:
+    if all(sample.bound is None for sample in samples):
+        return None
+    return torch.tensor([math.nan if sample.bound is None else sample.bound for sample in samples], dtype=torch.float32)
 
 
 def _given(completions: Sequence[Completion], prompt_lengths: Tensor, completion_mask: Tensor) -> Tensor | None:

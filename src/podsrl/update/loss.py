@@ -56,25 +56,25 @@ RATIOS: dict[Ratio, Callable[[Tensor, Tensor], Tensor]] = {
 """token: π/π_behaviour of each token. sequence: its geometric mean over the row, one value for all its tokens."""
 
 
-# Bounds: ratios, log-probs, advantages [B, 1] or [B, T], lowest and highest ratio -> losses [B, T], and where the bound
-# acts [B, T] bool.
+# Bounds: ratios, log-probs, advantages [B, 1] or [B, T], lowest and highest ratio (a number or [B, 1]) -> losses
+# [B, T], and where the bound acts [B, T] bool.
 
 
-def _ppo(ratios: Tensor, logprobs: Tensor, advantages: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+def _ppo(ratios: Tensor, logprobs: Tensor, advantages: Tensor, low: Any, high: Any) -> tuple[Tensor, Tensor]:
     losses = -torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
     return losses, ((ratios > high) & (advantages > 0)) | ((ratios < low) & (advantages < 0))
 
 
-def _cispo(ratios: Tensor, logprobs: Tensor, advantages: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+def _cispo(ratios: Tensor, logprobs: Tensor, advantages: Tensor, low: Any, high: Any) -> tuple[Tensor, Tensor]:
     weights = ratios.detach().clamp(low, high)
     return -weights * advantages * logprobs, (ratios > high) | (ratios < low)
 
 
-def _unbounded(ratios: Tensor, logprobs: Tensor, advantages: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+def _unbounded(ratios: Tensor, logprobs: Tensor, advantages: Tensor, low: Any, high: Any) -> tuple[Tensor, Tensor]:
     return -ratios * advantages, torch.zeros_like(ratios, dtype=torch.bool)
 
 
-CLIPS: dict[Clip, Callable[[Tensor, Tensor, Tensor, float, float], tuple[Tensor, Tensor]]] = {
+CLIPS: dict[Clip, Callable[[Tensor, Tensor, Tensor, Any, Any], tuple[Tensor, Tensor]]] = {
     "ppo": _ppo,
     "cispo": _cispo,
     "none": _unbounded,
@@ -162,6 +162,7 @@ def policy_loss(
     row_weights: Tensor | None = None,
     proximal_logprobs: Tensor | None = None,
     token_weights: Tensor | None = None,
+    row_bounds: Tensor | None = None,
 ) -> tuple[Tensor, LossStats]:
     """Policy-gradient loss over the trained tokens of a batch.
 
@@ -181,6 +182,7 @@ def policy_loss(
             step × rows of the row's group), as `podsrl.update.group_weights` gives them.
         proximal_logprobs: [B, T] natural logs under the policy around which the ratio is bounded, without gradient;
             by default the behaviour policy's.
+        row_bounds: [B], how far the ratio of a row may be from 1 in place of clip_low and clip_high; NaN: as these say.
         token_weights: [B, T], without gradient, what each token's policy loss is multiplied by; the KL penalty is not.
 
     Returns:
@@ -207,7 +209,8 @@ def policy_loss(
     gaps = logprobs - only(mask, behaviour_logprobs.to(logprobs.dtype))
     log_ratios = gaps if proximal_logprobs is None else logprobs - only(mask, proximal_logprobs.to(logprobs.dtype))
     ratios = RATIOS[ratio](log_ratios, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    low, high = 1 - (clip_low or 0.0), 1 + (clip_high or 0.0)
+    below, above = (_bound(width or 0.0, row_bounds, logprobs) for width in (clip_low, clip_high))
+    low, high = 1 - below, 1 + above
     advantages = advantages.to(logprobs.dtype)
     advantages = advantages[:, None] if advantages.ndim == 1 else only(mask, advantages)
     losses, clipped = CLIPS[clip](ratios, logprobs, advantages, low, high)
@@ -223,6 +226,14 @@ def policy_loss(
     counts = Counts(rows=rows, tokens=tokens, limit=max_length or 1, weights=weights)
     loss = AGGREGATES[aggregate](only(mask, losses), mask, counts)
     return loss, _stats(mask, clipped, kl, gaps, ratios)
+
+
+def _bound(width: float, row_bounds: Tensor | None, logprobs: Tensor) -> float | Tensor:
+    """How far a ratio may be from 1: one number, or [B, 1]."""
+    if row_bounds is None:
+        return width
+    rows = row_bounds.to(logprobs.dtype)
+    return torch.where(rows.isnan(), width, rows).unsqueeze(-1)
 
 
 @torch.no_grad()

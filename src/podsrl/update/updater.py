@@ -289,6 +289,7 @@ class Updater:
             row_weights=piece.row_weights,
             proximal_logprobs=proximal,
             token_weights=found.weights,
+            row_bounds=piece.bounds,
             **self._loss,
         )
         torch.autograd.backward(loss)

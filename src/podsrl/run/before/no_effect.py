@@ -91,7 +91,7 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
         ),
         ("select.rule", keeps_all, "select.num_kept = rollouts.num_rollouts, so every rule keeps all"),
         ("select.num_kept", keeps_whole and has_budget, "select.rule = 'keep_all' keeps every group whole"),
-        *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high")),
+        *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high", "bound")),
         *((f"correct.{name}", is_on_policy, _RATIOS) for name in CorrectConfig.model_fields),
         ("optim.prefix_sharing", optim.packing == "off", "prompts are shared in packed rows only"),
         ("steps.lag", steps.name == "sync", "steps.name = 'sync': no step is generated ahead"),

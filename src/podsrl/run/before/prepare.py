@@ -56,6 +56,7 @@ from podsrl.update import (
     shape_advantages,
     try_advantage,
 )
+from podsrl.update.bounds import BOUND, bounds_of
 
 Excuse = Callable[[str], AbstractContextManager[Any]]
 """Given what is looked for, in words: a context that may swallow an `UnavailableError`."""
@@ -210,7 +211,7 @@ def _resolve_names(config: RunConfig) -> Found:
     make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1), option="rollouts.scheduler")
     select = config.select
     rule = resolve_rule(select.rule, rule_options(config))
-    algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta", "shape"}))
+    algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta", "shape", "bound"}))
     advantage = resolve_advantage(algorithm.advantage)
     generator = resolve_generator(config.rollouts.generator, config.options)
     check_elsewhere(config, generator)
@@ -221,7 +222,11 @@ def _resolve_names(config: RunConfig) -> Found:
     keeps_all = select.rule == "keep_all" and (config.budget != BudgetConfig() or config.steer.branch != "never")
     kept = size if keeps_all else kept_of(select.kept_of_chunk, size)
     try_rule(rule, size, kept)
-    shape_advantages(*try_advantage(advantage, kept), slots[SHAPE.option])
+    groups, selections, advantages = try_advantage(advantage, kept)
+    shape_advantages(groups, selections, advantages, slots[SHAPE.option])
+    [bound] = slots[BOUND.option]
+    if bounds_of(groups, selections, bound) is not None and algorithm.loss.clip == "none":
+        raise UsageError(f"{bound.option} bounds ratios, and loss.clip = 'none' has no bound: leave one of them out")
     check_closing(config, advantage)
     check_steering(config, slots)
     replay_notes(config, slots)

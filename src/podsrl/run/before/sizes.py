@@ -15,6 +15,7 @@ from podsrl.generate import resolve_generator
 from podsrl.lib.slots import Slots, make_slots
 from podsrl.tasks import MOST_HELD_OUT
 from podsrl.update import SHAPE
+from podsrl.update.bounds import BOUND
 
 EVAL_SIZES = {"gsm8k": 1319, "math": 500, "math500": 500, "svamp": 300}
 """Test questions of the known sets: what `task.num_eval = 0` means."""
@@ -36,7 +37,7 @@ class Work:
 
 
 def make_parts(config: RunConfig) -> Slots:
-    """Make the parts that `[budget]`, `[steer]`, `[replay]` and `loss.shape` name.
+    """Make the parts that `[budget]`, `[steer]`, `[replay]`, `loss.shape` and `loss.bound` name.
 
     Raises:
         UsageError: as of `make_slots`.
@@ -45,8 +46,9 @@ def make_parts(config: RunConfig) -> Slots:
     options = {name: table for name, table in config.options.items() if name != generator.options_name}
     steer = {slot.option: [getattr(config.steer, slot.method)] for slot in (CLOSE, PRUNE, BRANCH)}
     others = {RECALL.option: [config.replay.groups], SHAPE.option: config.loss.shape}
+    others |= {BOUND.option: [config.loss.bound]}
     names = {**budget_names(config.budget.model_dump()), **steer, **others}
-    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, RECALL, SHAPE), names, options)
+    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, RECALL, SHAPE, BOUND), names, options)
 
 
 def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:

@@ -61,6 +61,7 @@ from podsrl.score import ScoreStats
 from podsrl.select.groups import select_groups
 from podsrl.types import Group, Sample, Selection
 from podsrl.update import SHAPE, Batch, UpdateStats, shape_advantages, step_advantages, to_samples
+from podsrl.update.bounds import BOUND, bounds_of
 
 
 class Trainer:
@@ -201,7 +202,8 @@ class Trainer:
         with self.clock.stage("select"):
             advantages = step_advantages(groups, selections, self.parts.advantage)
             shaped = shape_advantages(groups, selections, advantages, self.parts.slots[SHAPE.option])
-            return to_samples(groups, selections, shaped)
+            [bound] = self.parts.slots[BOUND.option]
+            return to_samples(groups, selections, shaped, bounds_of(groups, selections, bound))
 
     def make_batch(self, samples: Sequence[Sample]) -> Batch | None:
         """This process's share of the samples, as tensors on the CPU; None where there are none."""

@@ -1,0 +1,51 @@
+"""Bounds of the importance ratio of single rollouts: `loss.bound`, in place of `loss.clip_low` and `loss.clip_high`.
+
+    f(groups, selections) -> one tensor [m] per group, in the order of `Selection.kept`, or None: those of the loss
+
+The ratio of a rollout with the bound ε is bounded to 1 - ε .. 1 + ε.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from podsrl.errors import UsageError, short
+from podsrl.lib.resolve import Table
+from podsrl.lib.slots import Factory, Filled, Slot
+from podsrl.types import Group, Selection
+
+Bound: TypeAlias = Callable[[Sequence[Group], Sequence[Selection]], Sequence[Tensor] | None]
+
+BOUNDS: Table[Factory] = Table(
+    {"same": "podsrl.update.bounds:of_the_loss", "confident": "podsrl.systems.echo:Confident"}
+)
+"""Name -> what makes the function."""
+BOUND = Slot("loss.bound", BOUNDS, ("groups", "selections"))
+"""The slot of `loss.bound`."""
+
+
+def of_the_loss() -> Bound:
+    """All rollouts have the bounds of the loss."""
+    return lambda groups, selections: None
+
+
+def bounds_of(groups: Sequence[Group], selections: Sequence[Selection], bound: Filled) -> list[Tensor] | None:
+    """What fills `loss.bound` says of the kept rollouts of a step; None: nothing.
+
+    Raises:
+        UsageError: it raised, or returned something else than numbers from 0 on, one per kept rollout.
+    """
+    found: Any = bound(tuple(groups), tuple(selections))
+    if found is None:
+        return None
+    rows = [value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float32) for value in found]
+    sizes, wanted = [tuple(row.shape) for row in rows], [(len(selection.kept),) for selection in selections]
+    if sizes != wanted:
+        raise UsageError(f"{bound.option} returned bounds of the shapes {short(sizes)}; wanted {short(wanted)}")
+    if not all(bool((row >= 0).all()) and bool(row.isfinite().all()) for row in rows):
+        raise UsageError(f"{bound.option} returned a bound below 0, infinite or NaN; wanted numbers from 0 on")
+    return rows
