@@ -22,6 +22,7 @@ from podsrl.update import (
     step_advantages,
     try_advantage,
 )
+from podsrl.update.bounds import BOUND, bounds_of
 from podsrl.update.loss import AGGREGATES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
@@ -102,8 +103,18 @@ def test_every_aggregate_has_a_line_and_its_weight_is_as_the_page_says() -> None
     assert share == pytest.approx({"sequence_mean": 3, "token_mean": 6, "constant": 6, "group_mean": 1})
 
 
+def test_the_bound_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("my_bound")
+    exec(BLOCKS[3], vars(module))
+    monkeypatch.setitem(__import__("sys").modules, "my_bound", module)
+    [bound] = make_slots((BOUND,), {BOUND.option: ["my_bound:right_has_room"]}, {})[BOUND.option]
+    group = group_of("q", 1.0, 0.0, 1.0)
+    found = bounds_of([group], [Selection(group_id="q", kept=(1, 2), dropped={0: "not_selected"})], bound)
+    assert found is not None and found[0].tolist() == pytest.approx([0.1, 0.3])
+
+
 def test_the_loss_of_the_page_runs() -> None:
     names: dict[str, torch.Tensor] = {}
-    exec(BLOCKS[3], names)
+    exec(BLOCKS[4], names)
     assert names["loss"].item() == pytest.approx(0.0, abs=1e-7)  # a group's advantages sum to 0, and every ratio is 1
     assert names["logprobs"].grad is not None and names["logprobs"].grad.abs().sum() > 0
