@@ -55,6 +55,8 @@ def test_tokens_and_seconds_are_shares_of_the_whole_run(tmp_path: Path) -> None:
     }
     assert found.seconds["update"] == pytest.approx(0.4)
     assert (found.lag, found.most_lag) == (None, None)
+    recalled = of(tmp_path / "recalled", **{"tokens/generated": 40}).tokens  # the fates have more
+    assert sum(recalled.values()) == pytest.approx(1)
 
 
 def test_groups_by_difficulty_and_rollouts_by_length(tmp_path: Path) -> None:

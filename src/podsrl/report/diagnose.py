@@ -151,12 +151,13 @@ def diagnose(run: Run) -> Diagnosis:
     shares, late = _shares(run, 0), _shares(run, len(run.steps) * 3 // 4)
     cause = next((each for each in CAUSES if shares[each.name] >= LARGE), HEALTHY)
     tokens, seconds = run.tokens(), run.stage_seconds()
+    all_tokens = max(tokens["generated"], sum(tokens[fate] for fate in FATES))  # the latter with recalled ones
     groups = [group for group in run.groups if group.rollouts]
     return Diagnosis(
         cause=cause,
         shares=shares,
         late=late,
-        tokens={fate: tokens[fate] / max(tokens["generated"], 1) for fate in FATES},
+        tokens={fate: tokens[fate] / max(all_tokens, 1) for fate in FATES},
         seconds={stage: value / max(sum(seconds.values()), 1e-9) for stage, value in seconds.items()},
         lag=_known(run.series("rollouts/lag"), np.mean),
         most_lag=_known(run.series("rollouts/lag_max"), np.max),
