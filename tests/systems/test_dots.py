@@ -12,8 +12,9 @@ import pytest
 from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.control.candidates import count_right
 from podsrl.control.population import Population, simulate
+from podsrl.control.question_features import features_of
 from podsrl.errors import UsageError
-from podsrl.systems.dots import Difficulty, empty, features_of
+from podsrl.systems.dots import Difficulty, empty
 from podsrl.tasks import Stream
 from podsrl.types import Group
 from tests.systems.groups_of import group, tasks_of, view_of

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from podsrl.systems.dots import MEMORY, NUM_BUCKETS, NUM_FEATURES, Predictor, empty, features_of
+from podsrl.control.question_features import NUM_BUCKETS, NUM_FEATURES, features_of
+from podsrl.systems.dots import MEMORY, Predictor, empty
 from podsrl.types import Task
 
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ one that ends otherwise with the probability
 where u is the share of right answers predicted there. This is concave, so the largest marginal gains in order are the
 best division; of equal ones a random order decides.
 
-**Predictors.** v is a ridge regression of features of the question's text (those of DOTS), u one of the policy's last
+**Predictors.** v is a ridge regression of features of the question's text (as in DOTS), u one of the policy's last
 hidden state behind the t tokens. Both learn the share of right leaves among all that go through the root, or the node.
 Until the first step has been learned from, all questions get the same, and u is 1/2.
 
@@ -45,11 +45,11 @@ from pydantic import Field
 from torch import Tensor
 
 from podsrl.control.base import View
+from podsrl.control.question_features import features_of
 from podsrl.errors import UsageError
 from podsrl.lib.ridge import Ridge
 from podsrl.lib.slots import GO_ON
 from podsrl.lib.watch import Live, Note
-from podsrl.systems.dots import features_of
 from podsrl.types import Ask, Group, Rollout, Selection
 
 Floats = NDArray[np.float64]
