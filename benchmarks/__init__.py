@@ -30,6 +30,7 @@ BENCHMARKS = {
     "turns": "turns",
     "search": "search",
     "baselines": "baselines",
+    "pruned": "pruned",
     "pictures": "pictures.record",
     "choosers": "choosers",
     "mass-balance": "mass_balance",

@@ -58,6 +58,7 @@ TABLES = {
     "infinite-sampling": "sampling-engine",
     "interval-coverage": "interval-coverage",
     "kills": "kills",
+    "pruned": "pruned",
     "search": "search",
     "soak": "soak",
     "systems": "systems-measured",

@@ -82,6 +82,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "will-it-help": will_it_help,
     "interval-coverage": interval_coverage,
     "baselines": by_its_page("baselines", "benchmarks.baselines:table"),
+    "pruned": by_its_page("pruned", "benchmarks.pruned:table"),
     "search": by_its_page("search", "benchmarks.search:table"),
     "world": by_its_page("world", "benchmarks.world:table"),
     **{name: by_its_page(name, "benchmarks.claims:table") for name in ("claims", "claims-rare", "claims-sums")},
