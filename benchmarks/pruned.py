@@ -66,7 +66,8 @@ def _measured(recipe: str, changes: Sequence[str], num_steps: int) -> tuple[floa
     own = ("threads=1", 'model.device="cpu"', "eval.every_seconds=0", "stop.seconds=0", f"stop.steps={num_steps}")
     with closing(Trainer(load_config(recipe, [*own, *changes]))) as trainer:
         results = [training_step(trainer) for _ in range(num_steps)][NUM_WARM:]
-    shares = [np.mean(own) for result in results for group in result.groups if len(own := group.outcomes) > 1]
+    groups = [group.outcomes for result in results for group in result.groups]
+    shares = [float(np.mean(outcomes)) for outcomes in groups if len(outcomes) > 1]
     tokens = [step_metrics(result)["tokens/generated"] for result in results]
     return float(np.mean([share * (1 - share) for share in shares])), float(np.mean(tokens))
 
