@@ -23,6 +23,7 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.trainer_state import without_groups
 from podsrl.types import Group
 from podsrl.update import SHAPE
+from podsrl.update.bounds import BOUND
 
 ALL_SLOTS = (*SLOTS, SHAPE)
 OWN = {
@@ -99,8 +100,8 @@ def slots_of(tree: Mapping[str, Any]) -> Slots:
         UsageError: they do not go together.
     """
     replay = {RECALL.option: [tree.get("replay", {}).get("groups", "nothing")]}
-    names = {**budget_names(tree["budget"]), **replay, SHAPE.option: tree["loss"]["shape"]}
-    return make_slots((*SLOTS, RECALL, SHAPE), names, tree["options"])
+    loss = {SHAPE.option: tree["loss"]["shape"], BOUND.option: ["same"]}
+    return make_slots((*SLOTS, RECALL, SHAPE, BOUND), budget_names(tree["budget"]) | replay | loss, tree["options"])
 
 
 def names_of_slot(option: str) -> list[str]:
