@@ -162,10 +162,12 @@ def _pairs(names: Sequence[str]) -> Iterator[tuple[tuple[int, str], tuple[int, s
 
 
 def of_recipes() -> dict[str, dict[str, Any]]:
-    """`auto` and every recipe of a system that leaves `[steer]` alone -> its slots; `auto` has its rule, too."""
+    """`auto` and every recipe of a system that leaves `[steer]` alone, and is not up to what other runs write -> its
+    slots; `auto` has its rule, too."""
     found = {}
     for name in ("auto", *(each for each in recipe_names() if each.startswith("systems/"))):
-        if (config := load_config(name)).steer == SteerConfig():
+        config = load_config(name)
+        if config.steer == SteerConfig() and config.replay.groups != "swarm":
             options = {part: SMALL.get(part, table) for part, table in config.options.items()}
             loss = {"shape": list(config.loss.shape)}
             slots = {section: getattr(config, section).model_dump() for section in ("budget", "replay")}
