@@ -379,7 +379,7 @@ class CorrectConfig(Section):
     max_kl: Positive = 50.0
     """With "far_negative": from which sum of log-prob differences on a completion is unlikely, in nats."""
     rate: Literal["constant", "effective"] = "constant"
-    """The learning rate: as `[optim]` says, or times the root of the share of the rows that is their effective sample
+    """What `optim.lr` is multiplied by: nothing, or the root of the share of the rows that is their effective sample
     size, which old rollouts lower."""
 
     @model_validator(mode="after")
