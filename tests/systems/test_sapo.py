@@ -74,6 +74,15 @@ def test_a_run_takes_mixed_groups_of_the_newest_files_of_others_and_none_of_its_
     ]
 
 
+def test_files_of_an_earlier_run_of_the_same_name_go_when_it_writes(tmp_path: Path) -> None:
+    earlier, part = swarm(tmp_path, "a"), swarm(tmp_path, "a", window=2)
+    for step in (0, 1, 2, 90):
+        earlier.learn([met(step, 0, 0.0, 1.0)])
+    for step in (0, 1, 2):
+        part.learn([met(step, 0, 0.0, 1.0)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.00000001.groups", "a.00000002.groups"]
+
+
 def test_of_many_some_are_drawn_and_the_same_when_a_step_is_asked_again(tmp_path: Path) -> None:
     one, other = (swarm(tmp_path, name, num=2, window=9) for name in ("a", "b"))
     other.groups(view(0))

@@ -102,7 +102,7 @@ class Swarm:
         return [found[place] for place in sorted(drawn)]
 
     def learn(self, groups: Sequence[Group]) -> None:
-        """Write the step's groups for the others, and remove what is too old for them."""
+        """Write the step's groups for the others, and remove what is too old for them, or of another run."""
         own = [group for group in groups if group.is_trained and group.index is not None]
         if not own or not self._name:
             return
@@ -112,7 +112,7 @@ class Swarm:
         step = max(group.step for group in own)
         write_atomically(self._folder / f"{self._name}.{step:08d}.groups", encode(own))
         for number, path in self._files().get(self._name, ()):
-            if number <= step - self._window:
+            if not step - self._window < number <= step:  # later ones are of an earlier run of this name
                 path.unlink(missing_ok=True)
 
     def state(self) -> Mapping[str, Any]:
@@ -186,8 +186,8 @@ class Swarm:
                 one.prompt_ids is not None
                 or not 0 < len(done.token_ids) <= self._most_tokens
                 or len(done.logprobs) != len(done.token_ids)
-                or not all(0 <= token < size for token in done.token_ids)
-                or not all(math.isfinite(each) and each <= 0 for each in done.logprobs)
+                or not 0 <= min(done.token_ids) <= max(done.token_ids) < size
+                or not (math.isfinite(sum(done.logprobs)) and max(done.logprobs) <= 0)
                 or stretches != sorted(stretches)
                 or (one.is_valid and not math.isfinite(one.reward))
             ):
