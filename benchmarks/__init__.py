@@ -8,6 +8,7 @@ BENCHMARKS = {
     "select": "select",
     "engine": "engine.peers",
     "engine-gpu": "engine.gpu",
+    "halves": "halves",
     "watch": "engine.watched",
     "infinite-sampling": "infinite_sampling.schedules",
     "closing": "closing",

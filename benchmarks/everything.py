@@ -49,7 +49,7 @@ QUICK: Mapping[str, tuple[str, ...]] = {
     "systems": ("--quick", "--out", "{folder}"),
 }
 """Of the quick size, where they are not `--quick` alone."""
-NEED_GPU = ("engine-gpu",)
+NEED_GPU = ("engine-gpu", "halves")
 PATIENCE_SECONDS = 30.0
 """After Ctrl-C, how long a benchmark may take to end."""
 

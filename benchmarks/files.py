@@ -69,7 +69,7 @@ def stamp(name: str, options: Mapping[str, Any]) -> Result:
     """
     return {
         "name": name,
-        "processor": processor_family(processor_facts()),
+        "processor": _name_of(options.get("device", "cpu")),
         "hardware": hardware_line(),
         "commit": commit(),
         "has_changes": has_changes(),
@@ -78,6 +78,15 @@ def stamp(name: str, options: Mapping[str, Any]) -> Result:
         "options": {key: value.name if isinstance(value, Path) else value for key, value in options.items()},
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def _name_of(device: str) -> str:
+    """What names a result's folder: the device where a benchmark has the option "device", else the processor."""
+    if device == "cpu":
+        return processor_family(processor_facts())
+    import torch
+
+    return torch.cuda.get_device_name()
 
 
 def commit(revision: str = "HEAD") -> str | None:
