@@ -111,10 +111,15 @@ def source(name: str) -> str:
 
 def minutes(name: str) -> float | None:
     """How long a benchmark took last, on this processor or else on another; None: not known."""
-    here = files.path_of(name)
+    here = path_here(name)
     known = {result["processor"]: result.get("minutes") for result in files.read_all(name).values()}
     mine = json.loads(here.read_text(encoding="utf-8")).get("minutes") if here.exists() else None
     return mine or max((each for each in known.values() if each), default=None)
+
+
+def path_here(name: str) -> Path:
+    """The file of this machine's result: its processor's, or its GPU's where the benchmark needs one."""
+    return files.path_of(name, files.device_name("cuda") if name in NEED_GPU and has_gpu() else None)
 
 
 def run_all(names: Sequence[str], since: str, options: argparse.Namespace) -> list[Outcome]:
@@ -143,7 +148,7 @@ def why_not(name: str, since: str, *, is_quick: bool) -> str:
         return "needs a GPU"
     if is_quick:
         return "" if name in QUICK or '"--quick"' in source(name) else "has no quick size"
-    here = files.path_of(name)
+    here = path_here(name)
     measured_at = json.loads(here.read_text(encoding="utf-8"))["commit"] if here.exists() else None
     if measured_at and files.git("merge-base", "--is-ancestor", since, measured_at) is not None:
         return f"was measured at commit {measured_at}"

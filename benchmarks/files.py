@@ -69,7 +69,7 @@ def stamp(name: str, options: Mapping[str, Any]) -> Result:
     """
     return {
         "name": name,
-        "processor": _name_of(options.get("device", "cpu")),
+        "processor": device_name(options.get("device", "cpu")),
         "hardware": hardware_line(),
         "commit": commit(),
         "has_changes": has_changes(),
@@ -80,8 +80,8 @@ def stamp(name: str, options: Mapping[str, Any]) -> Result:
     }
 
 
-def _name_of(device: str) -> str:
-    """What names a result's folder: the device where a benchmark has the option "device", else the processor."""
+def device_name(device: str) -> str:
+    """What names a result's folder: the GPU where a benchmark ran on "cuda", else the family of the processor."""
     if device == "cpu":
         return processor_family(processor_facts())
     import torch

@@ -31,10 +31,11 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def save(name: str, commit: str = HERE, minutes: float = 1.0) -> None:
-    files.path_of(name).parent.mkdir(parents=True, exist_ok=True)
-    result = {"name": name, "processor": "abacus", "commit": commit, "date": "2026-01-02", "minutes": minutes}
-    files.path_of(name).write_text(json.dumps(result))
+def save(name: str, commit: str = HERE, minutes: float = 1.0, processor: str | None = None) -> None:
+    path = files.path_of(name, processor)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    result = {"name": name, "processor": processor or "abacus", "commit": commit, "date": "2026-01-02"}
+    path.write_text(json.dumps({**result, "minutes": minutes}))
 
 
 def test_what_has_a_file_of_the_commit_is_left_out_and_the_rest_runs_short_ones_first(
@@ -52,6 +53,18 @@ def test_what_has_a_file_of_the_commit_is_left_out_and_the_rest_runs_short_ones_
     [skipped] = [outcome for outcome in outcomes if outcome.state == "skipped"]
     assert skipped.name == "select" and HERE in skipped.why
     assert [outcome.why for outcome in run_all(["floor"], HERE, Namespace(quick=False, minutes=2.0))] != [""]
+
+
+def test_a_benchmark_of_a_gpu_has_its_file_in_the_gpu_s_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(everything, "has_gpu", lambda: True)
+    monkeypatch.setattr(files, "device_name", lambda device: {"cuda": "Some GPU 7"}[device])
+    save("halves", minutes=2.0)
+    assert everything.why_not("halves", HERE, is_quick=False) == ""
+    save("halves", minutes=3.0, processor="Some GPU 7")
+    assert HERE in everything.why_not("halves", HERE, is_quick=False)
+    assert everything.minutes("halves") == 3.0
+    monkeypatch.setattr(everything, "has_gpu", lambda: False)
+    assert everything.why_not("halves", HERE, is_quick=False) == "needs a GPU"
 
 
 def test_what_fails_is_named_at_the_end_and_the_others_run(

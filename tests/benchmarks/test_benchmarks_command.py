@@ -10,8 +10,10 @@ import torch
 
 from benchmarks import BENCHMARKS, COMMANDS, command, files
 from benchmarks.__main__ import first_line, main
+from benchmarks.processor import processor_family
 from benchmarks.timing import ratios, take_turns
 from podsrl.errors import UsageError
+from podsrl.lib.machine import processor_facts
 
 
 @pytest.mark.parametrize("name", [*BENCHMARKS, *COMMANDS])
@@ -43,6 +45,15 @@ def test_a_result_is_printed_and_saved_with_its_hardware_line(
     [file] = tmp_path.glob("*/some_name.json")
     assert json.loads(file.read_text()) == result == files.read_all("some-name")[result["processor"]]
     assert file.parent.name == files.folder_name(result["processor"])
+
+
+def test_a_result_has_the_name_of_the_device_that_the_options_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some GPU 7")
+    assert files.stamp("some-name", {"device": "cuda", "size": 3})["processor"] == "Some GPU 7"
+    here = processor_family(processor_facts())
+    assert files.stamp("some-name", {"device": "cpu"})["processor"] == here
+    assert files.stamp("some-name", {"size": 3})["processor"] == here != "Some GPU 7"
+    assert files.path_of("some-name", "Some GPU 7").parent.name == "some-gpu-7"
 
 
 def test_a_quick_size_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
