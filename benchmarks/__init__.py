@@ -28,6 +28,7 @@ BENCHMARKS = {
     "claims": "claims",
     "claims-rare": "claims_rare",
     "claims-sums": "claims_sums",
+    "claims-stale": "claims_stale",
     "turns": "turns",
     "search": "search",
     "baselines": "baselines",

@@ -111,10 +111,11 @@ def next_run(
         return None
     arm, seed = left[0]
     rate, missing = rate_of(arm, tuning, world)
-    limits = Limits(accuracy=WORLDS[world].target, cpu_seconds=WORLDS[world].cpu_seconds)
+    own = WORLDS[world]
+    limits = Limits(accuracy=own.until or own.target, cpu_seconds=own.cpu_seconds, steps=own.most_steps)
     if missing is not None:
-        own, steps = missing
-        return own, replace(limits, steps=steps), tuning, len(left)
+        tunes, steps = missing
+        return tunes, replace(limits, accuracy=own.target, steps=steps), tuning, len(left)
     return ClaimRun(arm=arm, rate=rate, seed=seed, world=world), limits, log, len(left)
 
 
@@ -202,6 +203,9 @@ def _arm(world: World, arm: str, made: Mapping[str, Mapping[int, Json]]) -> Json
         "claim": world.claims.get(arm),
         "start": round(statistics.mean(record["points"]["accuracy"][0] for record in own.values()), 4),
         "best": round(statistics.mean(max(record["points"]["accuracy"]) for record in own.values()), 4),
+        "highest": [max(own[seed]["points"]["accuracy"]) for seed in sorted(own)],
+        "last": [own[seed]["points"]["accuracy"][-1] for seed in sorted(own)],
+        "num_steps": [own[seed]["points"]["step"][-1] for seed in sorted(own)],
         "to": {
             f"{target:g}": {clock: [_cost(own[seed], target, clock) for seed in sorted(own)] for clock in CLOCKS}
             for target in targets

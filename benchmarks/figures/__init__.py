@@ -49,6 +49,7 @@ TABLES = {
     "baselines": "baselines",
     "claims": "claims",
     "claims-rare": "claims-rare",
+    "claims-stale": "claims-stale",
     "claims-sums": "claims-sums",
     "closing": "closing-table",
     "demo": "demo",

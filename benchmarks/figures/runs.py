@@ -86,6 +86,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "search": by_its_page("search", "benchmarks.search:table"),
     "world": by_its_page("world", "benchmarks.world:table"),
     **{name: by_its_page(name, "benchmarks.claims:table") for name in ("claims", "claims-rare", "claims-sums")},
+    "claims-stale": by_its_page("claims-stale", "benchmarks.claims_stale:table"),
     "turns": by_its_page("turns", "benchmarks.turns:table"),
     "worth": by_its_page("worth", "benchmarks.worth:page"),
     "worth-wanted": by_its_page("worth", "benchmarks.worth:wanted"),
