@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from benchmarks.figures import papers, runs, sampling, speed, systems, tables, trl
+from benchmarks.figures import gpu, papers, runs, sampling, speed, systems, tables, trl
 from benchmarks.figures.headline import Figure, one, side_by_side
 from benchmarks.figures.markdown import NOT_MEASURED, newest, where, where_measured
 from benchmarks.files import Files, Result
@@ -37,6 +37,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "one": one,
     "where": where_all,
     **tables.PARTS,
+    **gpu.PARTS,
     **sampling.PARTS,
     **systems.PARTS,
     **papers.PARTS,
@@ -54,8 +55,10 @@ TABLES = {
     "closing": "closing-table",
     "demo": "demo",
     "engine": "engine-table",
+    "engine-gpu": "engine-gpu-table",
     "families": "families",
     "floor": "floor-table",
+    "halves": "halves-table",
     "infinite-sampling": "sampling-engine",
     "interval-coverage": "interval-coverage",
     "kills": "kills",
