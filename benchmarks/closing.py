@@ -59,9 +59,9 @@ class Simulated:
         is_able: bool = True,
     ) -> None:
         self.version, self.peak_kv_bytes, self.num_ready, self.stats = 0, 0, 0, EngineStats()
-        self.abilities = frozenset({"join", "abort_rollouts"} if is_able else {"join"})
+        self.abilities = frozenset({"join", "start", "abort_rollouts", "partial"} if is_able else {"join"})
         self._lengths, self._limits, self._name = lengths, Limits(num_slots=num_slots), scheduler
-        self._ended: set[tuple[str, int]] = set()
+        self._ended: set[str | tuple[str, int]] = set()
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Whole steps; what ends together comes in the order in which it started."""
@@ -70,8 +70,11 @@ class Simulated:
             for one in requests
             for index in one.indices
         }
+        begun = {(one.random_stream, index): start for one in requests for index, start in one.starts.items()}
         for order, job in enumerate(jobs):
             job.order = order
+            if (start := begun.get((job.request_id, job.index))) is not None:
+                job.num_tokens = len(start.token_ids)
         self._ended = set()
         scheduler, running, waiting = make_scheduler(self._name, self._limits), list[Job](), dict.fromkeys(jobs)
         scheduler.submit(list(jobs))
@@ -89,7 +92,7 @@ class Simulated:
                 running.remove(job)
                 yield _completion(job, jobs[job], "stop")
             ended, self._ended = self._ended, set()
-            cut = [job for job in (*running, *waiting) if ended and (jobs[job], job.index) in ended]
+            cut = [job for job in (*running, *waiting) if ended & {jobs[job], (jobs[job], job.index)}]
             for self.num_ready, job in zip(reversed(range(len(cut))), cut, strict=True):
                 if job in waiting:
                     scheduler.withdraw([job])
@@ -100,7 +103,7 @@ class Simulated:
 
     def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
         """With the end of the step."""
-        self._ended |= {each for each in ids if isinstance(each, tuple)}
+        self._ended |= set(ids)
 
     def _length(self, job: Job) -> int:
         return self._lengths[job.request_id, job.index]

@@ -60,6 +60,7 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "pods",
         {**_SMALL, "optim.num_minibatches": "2", "correct.proximal": "average", "correct.weight": "mask"},
     ),
+    "groups that wait": ("systems/april", {**_MIXED, "replay.surplus": "2", "rollouts.num_slots": "9"}),
     "a swarm's folder": (
         "systems/ftis",
         {**_MIXED, "optim.num_minibatches": "2", "options.swarm.folder": "swarm", "options.swarm.num": "3"},

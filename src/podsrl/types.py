@@ -336,6 +336,11 @@ class Open:
         return [index for index in range(self.size) if index not in done]
 
     @property
+    def completions(self) -> tuple[Completion, ...]:
+        """What there is of its rollouts: first the judged ones."""
+        return *(rollout.completion for rollout in self.group.rollouts), *self.begun
+
+    @property
     def way_of(self) -> list[Way]:
         """The way of each index, of one rollout."""
         return [one for way in self.ways for one in [replace(way, count=1)] * way.count]

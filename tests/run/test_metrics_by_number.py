@@ -86,6 +86,8 @@ STEP = StepResult(
         num_postponed_tokens=0,
         num_pruned=0,
         num_pruned_tokens=0,
+        num_waiting=0,
+        num_resumed_tokens=0,
     ),
     seconds={
         "generate": 1.0,

@@ -6,6 +6,7 @@ them; nothing here imports torch. `config/load.py` reads TOML files and flags.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -294,6 +295,34 @@ class ReplayConfig(Section):
     """Which of them each step trains on besides its own: "nothing", "fifo" (some of the newest mixed ones), "swarm"
     (some that other runs have put into a shared folder), or "module:function" for a part of your own. Options stand in
     `[options.NAME]`."""
+    unfinished: Literal["drop", "keep"] = "drop"
+    """"keep": a step begins more groups than it trains on and ends when enough are whole; the others go on in the next
+    step, with the tokens that they have. "drop": every group is generated to its end."""
+    surplus: Annotated[float, Field(gt=1, le=2)] = 1.25
+    """With "keep": groups under way per group that a step trains on, rounded up."""
+    most_age: Annotated[int, Field(ge=1, le=10_000)] = 4
+    """With "keep": a step waits for a group that began so many steps before."""
+
+    def num_groups(self, num_prompts: int) -> int:
+        """Groups under way in a step that trains on so many.
+
+        Example:
+            >>> ReplayConfig(unfinished="keep").num_groups(8), ReplayConfig().num_groups(8)
+            (10, 8)
+        """
+        return math.ceil(num_prompts * self.surplus - 1e-9) if self.unfinished == "keep" else num_prompts
+
+    @model_validator(mode="after")
+    def _check_idle(self) -> Self:
+        """What would be read by nothing is refused."""
+        for name in ("surplus", "most_age"):
+            value = getattr(self, name)
+            if self.unfinished == "drop" and value != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"replay.{name} = {value} has no effect with replay.unfinished = 'drop'; leave it "
+                    "out, or set replay.unfinished = 'keep'"
+                )
+        return self
 
 
 class SelectConfig(Section):

@@ -55,7 +55,8 @@ class View:
     round: int = 0
     """0 opens the step."""
     num_prompts: int
-    """`rollouts.num_prompts`, P."""
+    """New groups that a step wants: `rollouts.num_prompts`, P; with `replay.unfinished = "keep"` as many as there is
+    room for beside the groups that wait."""
     num_rollouts: int
     """`rollouts.num_rollouts`, n."""
     num_train: int

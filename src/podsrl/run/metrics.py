@@ -108,14 +108,28 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
     }
     return {
         "tokens/prompt": sum(len(ids) for group in (*result.groups, *untrained) for ids in _prompts(group)),
-        "tokens/generated": sum(fates.values()) - num_recalled,
+        "tokens/generated": sum(fates.values()) - num_recalled - load.num_resumed_tokens,
         "tokens/forwarded": load.num_forwarded,
         "tokens/reread": load.num_reread,
         **{f"tokens/{fate}": count for fate, count in fates.items()},
         **({"tokens/given": num_given} if num_given else {}),
         **({"tokens/recalled": num_recalled, "rollouts/recalled": len(recalled)} if recalled else {}),
+        **_waiting(result),
         "rollouts/pruned": len(pruned) + load.num_pruned,
         "rollouts/postponed": load.num_postponed,
+    }
+
+
+def _waiting(result: StepResult) -> Json:
+    """Groups that are not trained on yet, in steps in which there are some or were some."""
+    load, ages = result.load, [result.progress.step - 1 - group.step for group in result.fresh]
+    if not load.num_waiting and not load.num_resumed_tokens:
+        return {}
+    return {
+        "groups/waiting": load.num_waiting,
+        "groups/resumed": sum(age > 0 for age in ages),
+        "groups/age_max": max(ages, default=0),
+        "tokens/resumed": load.num_resumed_tokens,
     }
 
 

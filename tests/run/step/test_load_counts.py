@@ -52,6 +52,8 @@ ALONE = Load(
     num_postponed_tokens=5,
     num_pruned=3,
     num_pruned_tokens=11,
+    num_waiting=0,
+    num_resumed_tokens=0,
 )
 
 
@@ -73,6 +75,8 @@ def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_
         num_postponed_tokens=5,
         num_pruned=3,
         num_pruned_tokens=11,
+        num_waiting=0,
+        num_resumed_tokens=0,
     )
 
 

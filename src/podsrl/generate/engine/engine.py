@@ -42,7 +42,7 @@ from podsrl.lib.torch_model import evaluating
 from podsrl.lib.watch import Act, End, Fork, Key, Note, Watch
 from podsrl.types import Completion, FinishReason
 
-ABILITIES = frozenset({"join", "start", "abort_rollouts", "pause", "fork", "watch"})
+ABILITIES = frozenset({"join", "start", "abort_rollouts", "partial", "pause", "fork", "watch"})
 """See `Generator.abilities`."""
 _NO_BOUND = 1 << 31
 

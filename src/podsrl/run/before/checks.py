@@ -74,7 +74,11 @@ def check_abilities(wanted: Iterable[tuple[str, str]], generator: str, abilities
     """
     for option, ability in wanted:
         if ability not in abilities:
-            why = {"join": "later rollouts of a group", "start": "rollouts that go on behind given tokens"}.get(ability)
+            why = {
+                "join": "later rollouts of a group",
+                "start": "rollouts that go on behind given tokens",
+                "partial": "the tokens of rollouts that it stops",
+            }.get(ability)
             raise UsageError(
                 f"{option} asks for {why or 'more than it can'}, and the generator {generator} lacks the ability "
                 f"{ability!r}: use rollouts.generator = 'engine'"

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from podsrl.config.schema import BudgetConfig, CorrectConfig, CostsConfig, LoraConfig, RunConfig
+from podsrl.config.schema import BudgetConfig, CorrectConfig, CostsConfig, LoraConfig, ReplayConfig, RunConfig
 from podsrl.run.before.costs import reads_costs
 
 _RATIOS = "one optimizer step per batch (optim.num_epochs, num_minibatches): ratios differ from 1 by rounding only"
@@ -71,7 +71,7 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
     has_own = ":" in "".join((select.rule, *config.budget.model_dump().values()))
     is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
     has_dropout = config.lora is not None and config.lora.dropout > 0
-    others = config.replay.groups != "nothing" or config.correct.proximal == "average"
+    others = config.replay != ReplayConfig() or config.correct.proximal == "average"
     # Else the policies of sampler and update differ, or that of the bound is another.
     is_on_policy = optim.num_updates == 1 and not (is_filtered or has_dropout or steps.is_ahead or others)
     is_here = model.path.startswith("builtin:") or Path(model.path).expanduser().is_dir()

@@ -40,7 +40,7 @@ from podsrl.run.before.environment import check_earned, find_environment, talkin
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.offline import skip_unreachable_hub
 from podsrl.run.before.prompt_lengths import fit_prompts, looked_at
-from podsrl.run.before.replay import replay_notes
+from podsrl.run.before.replay import check_unfinished, replay_notes
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import check_sizes, make_parts
 from podsrl.run.before.steering import check_steering, check_watching
@@ -169,6 +169,7 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
         with excuse("the questions, their prompts and the rewards"):
             found = _with_questions(found, config, load_task_set(config.task), is_trained)
             on_error.callback(found.close)
+            check_unfinished(config, found.generator, has_turns=found.environment is not None)
             of_questions = _question_advice(config, found)
         # Its workers, where there are any, are ready by the time the prompts are tokenised.
         with excuse("the tokenizer and the prompts"):

@@ -2,19 +2,71 @@
 
 from __future__ import annotations
 
-from podsrl.config.schema import RunConfig
+from podsrl.config.schema import BudgetConfig, RunConfig
 from podsrl.control import RECALL
 from podsrl.errors import UsageError
+from podsrl.generate import Kind
 from podsrl.lib.machine import host_bytes
-from podsrl.lib.slots import Slots
+from podsrl.lib.slots import GO_ON, Slots
 from podsrl.run.before.sizes import at_most
 
 _TOKEN_BYTES = 72
 """Of a token of a completion: a number and a log-prob as Python objects (28 rounded up, and 24), and two pointers."""
 
 
-def check_replay(slots: Slots, num_processes: int) -> None:
-    """UsageError: several processes would look into a folder at different times, and train on different groups."""
+def check_unfinished(config: RunConfig, kind: Kind, *, has_turns: bool) -> None:
+    """Groups that wait for the next step go with the other options.
+
+    Args:
+        kind: makes the generator; one of your own tells its abilities later.
+        has_turns: an environment answers the model's turns.
+
+    Raises:
+        UsageError: with one that does not.
+    """
+    if config.replay.unfinished == "drop":
+        return
+    budget, steer, default = config.budget, config.steer, BudgetConfig()
+    why = "the groups that wait are asked once, whole"
+    for option, value, wanted, reason in (
+        ("steps.name", config.steps.name, "sync", "a step that ends early has nothing beside it"),
+        ("budget.enough", budget.enough, default.enough, why),
+        ("budget.rollouts", budget.rollouts, default.rollouts, why),
+        ("steer.close", steer.close, "never", "either would end rollouts of the other"),
+        ("steer.prune", steer.prune, "never", "either would end rollouts of the other"),
+        ("steer.branch", steer.branch, "never", "a fork would wait without its source"),
+        ("scale.generators", config.scale.generators, 0, "which groups are whole first would be up to their clocks"),
+    ):
+        if value != wanted:
+            raise UsageError(
+                f"replay.unfinished = 'keep' with {option} = {value!r}: {reason}; set {option} = {wanted!r}, or "
+                "replay.unfinished = 'drop'"
+            )
+    if has_turns:
+        raise UsageError(
+            "replay.unfinished = 'keep' with a task whose environment answers: a rollout would wait between two turns; "
+            "set replay.unfinished = 'drop'"
+        )
+    if not kind.is_watching and ":" not in kind.options_name:
+        raise UsageError(
+            f"replay.unfinished = 'keep' stops rollouts and goes on with their tokens, and rollouts.generator = "
+            f"{config.rollouts.generator!r} does not keep them: set rollouts.generator = 'engine'"
+        )
+
+
+def needs(config: RunConfig) -> list[tuple[str, str]]:
+    """What groups that wait want of a generator: (option, ability)."""
+    is_kept = config.replay.unfinished == "keep"
+    return [("replay.unfinished = 'keep'", ability) for ability in (*GO_ON, "partial") if is_kept]
+
+
+def check_replay(config: RunConfig, slots: Slots, num_processes: int) -> None:
+    """UsageError: several processes would train on different groups, by what each sees when."""
+    if num_processes > 1 and config.replay.unfinished == "keep":
+        raise UsageError(
+            f"replay.unfinished = 'keep' with {num_processes} processes: which groups are whole first would be up to "
+            "their clocks; start one process, or set replay.unfinished = 'drop'"
+        )
     [recall] = slots[RECALL.option]
     if num_processes > 1 and getattr(recall.part, "reads_others", False):
         raise UsageError(
@@ -24,21 +76,24 @@ def check_replay(slots: Slots, num_processes: int) -> None:
 
 
 def replay_notes(config: RunConfig, slots: Slots) -> tuple[str, ...]:
-    """A line for a part of `replay.groups` that tells by `most_groups` how many it keeps.
+    """A line for a part of `replay.groups` that tells by `most_groups` how many it keeps, and for groups that wait.
 
     Raises:
         UsageError: so many do not fit into the memory of this machine.
     """
     [recall] = slots[RECALL.option]
-    most = getattr(recall.part, "most_groups", None)
-    if most is None:
-        return ()
+    waiting = config.replay.num_groups(config.rollouts.num_prompts) - config.rollouts.num_prompts
+    kept = ((recall.option, getattr(recall.part, "most_groups", 0)), ("replay.unfinished = 'keep'", waiting))
+    return tuple(_note(option, most, config, slots) for option, most in kept if most)
+
+
+def _note(option: str, most_groups: int, config: RunConfig, slots: Slots) -> str:
     rollouts = at_most(config, slots).rollouts
-    needed, there = most * rollouts.num_rollouts * rollouts.max_new_tokens * _TOKEN_BYTES, host_bytes()
+    needed, there = most_groups * rollouts.num_rollouts * rollouts.max_new_tokens * _TOKEN_BYTES, host_bytes()
     takes = (
-        f"{recall.option} keeps up to {most:,} groups of {rollouts.num_rollouts} rollouts with up to "
+        f"{option} keeps up to {most_groups:,} groups of {rollouts.num_rollouts} rollouts with up to "
         f"{rollouts.max_new_tokens} tokens each, which take up to {needed:,} bytes"
     )
     if needed > there:
         raise UsageError(f"{takes}, and this machine has {there:,}: let it keep fewer groups")
-    return (takes,)
+    return takes

@@ -61,6 +61,9 @@ def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
         >>> at_most(RunConfig()) == RunConfig()
         True
     """
+    num_groups = config.replay.num_groups(config.rollouts.num_prompts)
+    if num_groups != config.rollouts.num_prompts:
+        return with_values(config, rollouts={"num_prompts": num_groups})
     if not _other_parts(config):
         return config
     slots = slots or make_parts(config)

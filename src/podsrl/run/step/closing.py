@@ -31,6 +31,10 @@ NUM_WHOLE = 100
 class Closing(Protocol):
     """What becomes of groups while and after they are generated."""
 
+    def opening(self, view: View, waiting: Sequence[Open]) -> View:
+        """The view of round 0, where these groups of earlier steps go on."""
+        ...
+
     def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
         """The open groups of a round with what came, to be judged; those of other processes as they are."""
         ...
@@ -39,9 +43,17 @@ class Closing(Protocol):
         """A group whose rollouts of this round are all judged, without those that it does not need."""
         ...
 
+    def whole(self, opens: Sequence[Open]) -> list[Open]:
+        """Those that the step trains on, of the groups of a round; the others go on in the next step."""
+        ...
+
 
 class Whole:
-    """Every group gets all rollouts that were asked."""
+    """Every group gets all rollouts that were asked, in the step that asked."""
+
+    def opening(self, view: View, waiting: Sequence[Open]) -> View:
+        """As `Closing.opening`."""
+        return view
 
     def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
         """As `Closing.read`."""
@@ -50,6 +62,10 @@ class Whole:
     def closed(self, view: View, each: Open) -> Open:
         """As `Closing.closed`."""
         return each
+
+    def whole(self, opens: Sequence[Open]) -> list[Open]:
+        """As `Closing.whole`."""
+        return list(opens)
 
 
 @dataclass(slots=True)
@@ -78,7 +94,7 @@ class _Growing:
         return self.size < before
 
 
-class EarlyClose:
+class EarlyClose(Whole):
     """A group ends where it has enough.
 
     Args:

@@ -30,6 +30,7 @@ from podsrl.run.step.judge import Judge
 from podsrl.run.step.opens import TOO_LONG, grown, requests_of, with_completions
 from podsrl.run.step.round import Round, take_stats
 from podsrl.run.step.turns import Talks, no_talks
+from podsrl.run.step.waiting import oldest_first
 from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes
 from podsrl.score import Scorer
@@ -85,6 +86,8 @@ class Collector:
         self.budget, self.sampling = budget, sampling
         self.round: Round | None = None
         """The first of a step that has begun and is not finished."""
+        self.waiting: tuple[Open, ...] = ()
+        """Groups of earlier steps that go on in the next one, the oldest first."""
         self._train = train
         self._max_prompt_tokens, self._max_guided_tokens = max_prompt_tokens, max_guided_tokens
         self._closing, self._watch, self._talks = closing, watch, talks
@@ -102,7 +105,8 @@ class Collector:
             UsageError: a part of the budget failed, or gave something that cannot be asked.
         """
         with stage("generate"):
-            self.round = self._begun(view, {})
+            view = self._closing.opening(view, self.waiting)
+            self.round = self._begun(view, {each.group.id: each for each in self.waiting}, first=self.waiting)
 
     def read(self, *, is_judged: bool = False) -> None:
         """Wait until the round that has begun, if one has, is generated.
@@ -119,11 +123,13 @@ class Collector:
         """Judge what was read, and ask, generate and judge further rounds; arguments and errors as of `begin`."""
         assert self.round is not None and self.round.rest is None, "begun and read"
         rounds, self.round = [self.round], None
-        view, opens = rounds[0].view, dict[str, Open]()
+        view, opens, waiting = rounds[0].view, dict[str, Open](), list[Open]()
         while rounds[-1].opens:
             judged = self._judged(rounds[-1], stage)
-            opens |= {each.group.id: each for each in judged}
-            view = view.after([each.group for each in judged])
+            whole = self._closing.whole(judged)
+            opens |= {each.group.id: each for each in whole}
+            waiting += [each for each in judged if each.group.id not in opens]
+            view = view.after([each.group for each in whole])
             with stage("generate"):
                 rounds.append(self._begun(view, opens))
                 self._read(rounds[-1], is_judged=True)
@@ -134,6 +140,8 @@ class Collector:
             seen=view.groups,
             trained=trained,
             unfinished=tuple(each for each in opens.values() if each.begun or each.pruned),
+            waiting=oldest_first(waiting),
+            num_resumed_tokens=sum(done.num_drawn for each in self.waiting for done in each.completions),
             data_position=view.stream.position,
             stats=add_stats(each.stats for each in rounds),
             peak_kv_bytes=max(each.peak_kv_bytes for each in rounds),
@@ -208,9 +216,9 @@ class Collector:
             self._prompt_ids[key] = prompt_ids(self.tokenizer, task)
         return self._prompt_ids[key]
 
-    def _begun(self, view: View, opens: Mapping[str, Open]) -> Round:
-        """A round that is being generated, after those that gave `opens` (group id -> group)."""
-        asked = self._asked(view, opens)
+    def _begun(self, view: View, opens: Mapping[str, Open], first: Sequence[Open] = ()) -> Round:
+        """A round that is being generated, after those that gave `opens` (group id -> group); `first` go on in it."""
+        asked = [*first, *self._asked(view, opens)]
         take_stats(self.engine)
         rest = self._coming(self._processes.share(asked), self.sampling, self._watch) if asked else None
         return Round(view=view, opens=asked, rest=rest, since=time.perf_counter())

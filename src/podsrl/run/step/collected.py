@@ -23,6 +23,10 @@ class Collected:
     """Ids of those that the budget keeps, to train on."""
     unfinished: tuple[Open, ...]
     """Groups with rollouts that were begun and are in no group: postponed ones, or the group was closed before them."""
+    waiting: tuple[Open, ...] = ()
+    """Groups that go on in the next step, the oldest first."""
+    num_resumed_tokens: int = 0
+    """That earlier steps drew, of the groups that went on in this one."""
     data_position: int
     """Where the data stream stands after them."""
     stats: EngineStats
@@ -66,11 +70,15 @@ class Load:
     """Rollouts whose judging was stopped at a lowered limit."""
     stopped_reasons: tuple[str, ...]
     num_postponed: int
-    """Completions that came back unfinished and are in no group."""
+    """Completions that came back unfinished and are in no group, and those of groups that go on in the next step."""
     num_postponed_tokens: int
     num_pruned: int
     """Rollouts that were begun and are in no group, because it was closed before them."""
     num_pruned_tokens: int
+    num_waiting: int
+    """Groups that go on in the next step."""
+    num_resumed_tokens: int
+    """That earlier steps drew, of those that went on in this one."""
 
 
 def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | None, processes: Processes) -> Load:
@@ -80,7 +88,9 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
         scored: of this process's scorer in the step.
         update_bytes: most memory of this process's update; None on a CPU.
     """
-    stats, postponed = collected.stats, [done for each in collected.unfinished for done in each.begun]
+    stats, waiting = collected.stats, collected.waiting
+    postponed = [done for each in collected.unfinished for done in each.begun]
+    postponed += [done for each in waiting for done in each.completions]
     pruned = [count for each in collected.unfinished for count in each.pruned]
     own: list[Any] = [
         *(stats.steps, stats.forwarded, stats.recomputed_tokens),
@@ -103,4 +113,6 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
         num_postponed_tokens=sum(done.num_drawn for done in postponed),
         num_pruned=len(pruned),
         num_pruned_tokens=sum(pruned),
+        num_waiting=len(waiting),
+        num_resumed_tokens=collected.num_resumed_tokens,
     )

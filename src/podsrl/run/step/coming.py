@@ -62,6 +62,11 @@ class Coming:
             with self._kind.calling():
                 self._engine.abort([(one.id, index) for one in own for index in one.indices if index >= first])
 
+    def end_all(self) -> None:
+        """End all rollouts that are not done: they come as "aborted", with their tokens if the generator keeps them."""
+        with self._kind.calling():
+            self._engine.abort(list(self._requests))
+
     def _begin(self, requests: Sequence[Request]) -> None:
         self._requests = {request.id: request for request in requests}
         self._found = answers_of(self._engine, requests, kind=self._kind, num_words=self._num_words, watch=self._watch)

@@ -37,7 +37,7 @@ from podsrl.run.before.checks import check_abilities, check_beside, check_genera
 from podsrl.run.before.data_digest import Side, describe_data
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
-from podsrl.run.before.replay import check_replay
+from podsrl.run.before.replay import check_replay, needs
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import at_most
 from podsrl.run.before.steering import check_watching
@@ -104,7 +104,7 @@ class Trainer:
         check_processes(config, self.processes.num_processes, is_one_machine=self.processes.is_one_machine)
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
         check_generator(self.parts.generator, config, self.processes.num_processes)
-        check_replay(self.parts.slots, self.processes.num_processes)
+        check_replay(config, self.parts.slots, self.processes.num_processes)
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         if not self.processes.is_one_machine:
             check_same_run(config, self.data, self.processes)
@@ -133,6 +133,7 @@ class Trainer:
             abilities = abilities_of(generator)
             check_beside(config, is_beside="beside" in abilities)
             check_watching(config, is_watching="watch" in abilities)
+            check_abilities(needs(config), type(generator).__name__, abilities)
             check_abilities(self.parts.slots.abilities(), type(generator).__name__, abilities)
             with self.parts.generator.calling():
                 self.generation = describe_generation(
@@ -243,6 +244,7 @@ class Trainer:
         self.is_between_steps = False
         with self.clock.stage("record"):
             self.parts.slots.learn(collected.seen)
+            self.collector.waiting = collected.waiting
             load = gather_load(collected, self.scorer.stats, self.learner.updater.peak_bytes(), self.processes)
         self.step_seconds = self.processes.broadcast(self.clock.total())
         self.progress = replace(

@@ -11,7 +11,7 @@ import numpy as np
 
 from podsrl.errors import CheckpointError, PodsError, short
 from podsrl.lib.part_states import split_states, whole_states
-from podsrl.records import decode, encode
+from podsrl.records import decode, decode_open, encode, encode_open
 from podsrl.run.before.matmul import restore_matmul
 from podsrl.run.saving.changes import check_batches, check_config, check_data, check_device
 from podsrl.run.saving.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
@@ -19,12 +19,14 @@ from podsrl.run.step.counters import Progress
 from podsrl.run.step.round import from_arrays, take_arrays, to_arrays
 from podsrl.run.step.wiring import opening_view
 from podsrl.scale.shard import shard_moment, write_shard
-from podsrl.types import Group, Task
+from podsrl.types import Group, Open, Task
 
 if TYPE_CHECKING:
     from podsrl.run.step.trainer import Trainer
 
 T = TypeVar("T")
+WAITING = "waiting/opens"
+"""Name in parts.safetensors of the groups that go on in the next step (`records.encode_open`)."""
 GROUPS = "#groups"
 """Ends the name of an array of parts.safetensors that holds groups of a part's state, as bytes (`records.encode`)."""
 
@@ -35,6 +37,8 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
     weights, tensors, numbers = trainer.learner.state()
     step = trainer.collector.round
     begun = {} if step is None else to_arrays(step, trainer.processes)
+    if trainer.collector.waiting:
+        begun[WAITING] = np.frombuffer(encode_open(trainer.collector.waiting), dtype=np.uint8)
     if not trainer.processes.is_main:
         return checkpoint_path(folder, trainer.progress.step)
     values, arrays = split_states(without_groups(trainer.parts.slots.state()))
@@ -68,18 +72,23 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     moments = checkpoint.optimizer(shard_moment(trainer.model))
     trainer.learner.updater.load_state_dict(moments, state["optimizer"])
     arrays, train = checkpoint.parts(), trainer.tasks.train
-    begun, task_of = take_arrays(arrays), partial(_task_of, train)
+    begun, task_of, kept = take_arrays(arrays), partial(_task_of, train), arrays.pop(WAITING, None)
     view_at = partial(opening_view, trainer.config, trainer.parts.costs, train, state["step"])
     step = None
     if begun and not has_other_data:
         step = _read(checkpoint, PARTS, lambda: from_arrays(begun, trainer.processes, task_of, view_at))
+    waiting: Sequence[Open] = ()
+    if kept is not None and not has_other_data:
+        waiting = _read(checkpoint, PARTS, lambda: decode_open(kept.tobytes(), task_of))
     states = whole_states(state["parts"], arrays)
     trainer.parts.slots.restore(_read(checkpoint, PARTS, lambda: with_groups(states, task_of)))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
-    trainer.collector.round = step
+    trainer.collector.round, trainer.collector.waiting = step, tuple(waiting)
     trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state["matmul"])
     other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
     trainer.warnings = warnings + new_options + other_bits
+    if kept is not None and has_other_data:
+        trainer.warnings.append("groups that were to go on are left out: they are of the data before")
     trainer.sync()
 
 

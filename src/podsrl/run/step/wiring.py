@@ -20,6 +20,7 @@ from podsrl.run.step.collect import Collector
 from podsrl.run.step.learn import Learner
 from podsrl.run.step.together import TogetherTalks
 from podsrl.run.step.turns import EnvironmentTalks, Talks, no_talks
+from podsrl.run.step.waiting import FirstGroups
 from podsrl.scale.processes import Processes
 from podsrl.scale.shard import is_sharded, shard, shard_frozen
 from podsrl.score import EARNED
@@ -116,6 +117,8 @@ def new_collector(
 
 
 def _closing(config: RunConfig, parts: Prepared) -> Closing:
+    if config.replay.unfinished == "keep":
+        return FirstGroups(config.replay, config.rollouts.num_prompts)
     if config.steer.close == "never":
         return Whole()
     [part] = parts.slots[CLOSE.option]

@@ -70,7 +70,7 @@ class ProcessGenerator(Generator):
 
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"beside", *self._ready()["abilities"]}) - {"pause", "fork"}
+        return frozenset({"beside", *self._ready()["abilities"]}) - {"partial", "pause", "fork"}
 
     def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
         """Begin now, beside the caller; completions are decoded when they are read.

@@ -1,0 +1,161 @@
+"""Whole steps that end early (`replay.unfinished = "keep"`): the same tokens as without a stop, resumed, refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loops import each
+from podsrl.errors import UsageError
+from podsrl.generate import Request
+from podsrl.lib.machine import host_bytes
+from podsrl.run.before.replay import check_replay, replay_notes
+from podsrl.run.before.sizes import make_parts
+from podsrl.run.step.trainer import Trainer
+from podsrl.types import Group
+from runs import config_of
+from tests.systems.whole_steps import check_refused, check_resumed, lines, steps
+
+SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=4", "rollouts.max_new_tokens=24", "select.num_kept=4")
+KEEP = ("replay.unfinished=keep", "replay.surplus=2", *SIZES)
+
+
+def run(*overrides: str) -> Trainer:
+    """Sums of one to three digits: answers have 5 to 24 tokens here."""
+    return Trainer(config_of(*overrides, recipe="mixed"))
+
+
+def uninterrupted(trainer: Trainer, group: Group) -> dict[int, tuple[tuple[int, ...], str]]:
+    """Index -> tokens and the reason of their end, of the group's rollouts generated in one go."""
+    request = Request(group.id, group.prompt_ids, len(group.rollouts), trainer.sampling)
+    return {done.index: (done.token_ids, done.finish_reason) for done in trainer.engine.generate([request])}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("rollouts.num_slots=3", "rollouts.scheduler=dynamic"),
+        ('rollouts.stop_strings=["1", "44"]',),
+        ("replay.most_age=1",),
+    ],
+    ids=["all", "slots", "stop strings", "one step"],
+)
+def test_interrupted_rollouts_have_the_tokens_of_one_uninterrupted_round(options: tuple[str, ...]) -> None:
+    trainer = run(*KEEP, *options, "optim.lr=1e-30")
+    num_resumed = 0
+    for result in steps(trainer, 5):
+        assert len(result.groups) == 2
+        for group in result.groups:
+            found = {one.completion.index: one.completion for one in group.rollouts}
+            wanted = uninterrupted(trainer, group)
+            assert {index: (done.token_ids, done.finish_reason) for index, done in found.items()} == wanted
+            assert all(len(done.token_ids) <= 24 for done in found.values())
+            num_resumed += group.step < result.progress.step - 1
+    assert num_resumed >= 2
+
+
+def test_each_token_has_the_version_that_drew_it() -> None:
+    trainer, versions = run(*KEEP, "optim.lr=1e-3"), set[tuple[int, ...]]()
+    for result in steps(trainer, 8):
+        for group in result.groups:
+            for one in group.rollouts:
+                done = one.completion
+                assert done.versions == () or list(done.versions) == sorted(done.versions)
+                assert 0 <= done.oldest_version <= result.trained_version
+                versions.add(tuple(sorted(set(done.versions))))
+    assert any(len(found) > 1 for found in versions), "no rollout was drawn by two policies"
+
+
+def test_the_numbers_of_a_step() -> None:
+    """Generated is what the step drew: over all steps it is what was trained on, and what still waits."""
+    trainer = run(*KEEP)
+    found = steps(trainer, 4)
+    said = lines(found)
+    assert [line["groups/waiting"] for line in said] == [2, 2, 2, 2]
+    assert said[0]["groups/resumed"] == said[0]["groups/age_max"] == said[0]["tokens/resumed"] == 0
+    assert all((line["groups/resumed"] > 0) == (line["groups/age_max"] > 0) for line in said)
+    assert sum(line["groups/resumed"] for line in said) >= 2
+    assert [line["tokens/resumed"] for line in said[1:]] == [line["tokens/postponed"] for line in said[:-1]]
+    trained = sum(len(one.completion.token_ids) for each in found for group in each.groups for one in group.rollouts)
+    waiting = sum(len(done.token_ids) for each in trainer.collector.waiting for done in each.completions)
+    assert sum(line["tokens/generated"] for line in said) == trained + waiting
+    assert said[-1]["tokens/postponed"] == waiting
+    plain = lines(steps(run(*SIZES), 1))[0]
+    assert not {"groups/waiting", "groups/resumed", "groups/age_max", "tokens/resumed"} & plain.keys()
+
+
+def test_a_resumed_run_goes_on_with_the_groups_that_wait(tmp_path: Path) -> None:
+    said = check_resumed(lambda: run(*KEEP), tmp_path)
+    assert any(line["groups/resumed"] for line in said)
+
+
+def test_a_run_that_keeps_no_longer_trains_on_what_waits(tmp_path: Path) -> None:
+    trainer = run(*KEEP)
+    steps(trainer, 1)
+    waiting = {each.group.id for each in trainer.collector.waiting}
+    other = run(*SIZES)
+    other.collector.waiting = trainer.collector.waiting
+    [result] = steps(other, 1)
+    assert len(result.groups) == 4 and waiting <= {group.id for group in result.groups}
+    assert other.collector.waiting == ()
+
+
+def test_an_error_while_generating_loses_no_group_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, other = (run(*KEEP) for _ in range(2))
+    for own in (trainer, other):
+        steps(own, 1)
+    waiting = trainer.collector.waiting
+    with monkeypatch.context() as broken:
+        broken.setattr(trainer.collector.judge.scorer, "score", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            steps(trainer, 1)
+    assert trainer.collector.waiting is waiting
+    trainer.collector.round = None
+    assert lines(steps(trainer, 1)) == lines(steps(other, 1))
+
+
+@each(
+    "override",
+    [
+        *("steps.name=ahead", "budget.enough=mixed", "budget.rollouts=harder", "steer.close=until_mixed"),
+        *("steer.prune=random", "scale.generators=1"),
+    ],
+)
+def test_what_it_does_not_go_with_is_refused(override: str) -> None:
+    own = ("rollouts.generator=beside:beside",) if "ahead" in override else ()
+    own += ("options.random.at=4",) if "prune" in override else ()
+    option = override.partition("=")[0]
+    check_refused(f"replay.unfinished = 'keep' with {option} = .*; set {option} = ", *KEEP, override, *own)
+
+
+@each(
+    "overrides, message",
+    [
+        (("replay.surplus=1.5",), r"replay\.surplus = 1\.5 has no effect with replay\.unfinished = 'drop'"),
+        (("replay.most_age=2",), r"replay\.most_age = 2 has no effect"),
+        (("replay.unfinished=keep", "replay.surplus=1"), r"replay\.surplus.*1.*greater than 1|replay\.surplus"),
+        (("replay.unfinished=keep", "replay.surplus=2.1"), r"replay\.surplus"),
+        (("replay.unfinished=keep", "replay.most_age=0"), r"replay\.most_age"),
+        (("replay.unfinished=hold",), r"replay\.unfinished"),
+    ],
+)
+def test_values_that_are_none_are_refused(overrides: tuple[str, ...], message: str) -> None:
+    check_refused(message, *overrides)
+
+
+def test_several_processes_are_refused() -> None:
+    config = config_of(*KEEP)
+    check_replay(config, make_parts(config), 1)
+    with pytest.raises(UsageError, match=r"replay\.unfinished = 'keep' with 2 processes"):
+        check_replay(config, make_parts(config), 2)
+
+
+def test_the_memory_is_said_at_the_start_and_refused_where_there_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(*KEEP)
+    [note] = replay_notes(config, make_parts(config))
+    assert "2 groups of 4 rollouts with up to 24 tokens" in note and f"{2 * 4 * 24 * 72:,} bytes" in note
+    assert host_bytes() > 2 * 4 * 24 * 72
+    monkeypatch.setattr("podsrl.run.before.replay.host_bytes", lambda: 100)
+    check_refused(r"replay\.unfinished = 'keep' keeps up to 2 groups.*this machine has 100", *KEEP)
