@@ -12,6 +12,7 @@ BENCHMARKS = {
     "watch": "engine.watched",
     "infinite-sampling": "infinite_sampling.schedules",
     "closing": "closing",
+    "waiting": "waiting",
     "update": "update",
     "floor": "floor",
     "budgets": "budgets",

@@ -1,7 +1,7 @@
 """Decode steps per trained group where steps end early and groups go on in the next (`replay.unfinished = "keep"`).
 
-    python -m benchmarks waiting            200 steps of each arm on recorded lengths, 24 in runs: about ten minutes
-    python -m benchmarks waiting --quick    20 steps, and 2 in runs
+    python -m benchmarks waiting            5 seeds of 200 steps, 3 of 24 in runs: about half an hour
+    python -m benchmarks waiting --quick    one seed of 20 steps, and of 2 in runs
 
 Steps train on 8 groups of 8 rollouts. On recorded lengths (GSM8K's solutions; geometric ones with mean 20, cut at 128)
 there is no model: the project's own rule says when a step ends, and all groups run at once. The runs generate
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from benchmarks import command
 from benchmarks.closing import MOST_TOKENS, Simulated, Told
 from benchmarks.infinite_sampling.lengths import gsm8k_set
-from benchmarks.timing import Say
+from benchmarks.timing import Say, ratios, spread
 from podsrl.config.schema import ReplayConfig
 from podsrl.control import View
 from podsrl.generate import Kind, Sampling
@@ -113,16 +114,16 @@ class Lengths(dict[tuple[str, int], int]):
 
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("waiting", __doc__)
-    parser.add_argument("--quick", action="store_true", help="20 steps, and 2 in runs")
+    parser.add_argument("--quick", action="store_true", help="one seed of 20 steps, and of 2 in runs")
 
     def of(options: argparse.Namespace, say: Say) -> Json:
-        return run(20 if options.quick else 200, 2 if options.quick else 24, say)
+        return run(20, 2, 1, 1, say) if options.quick else run(200, 24, 5, 3, say)
 
     command.measure(parser, arguments, of)
 
 
-def run(num_steps: int, num_run_steps: int, say: Say) -> Json:
-    """Each kind of lengths at each surplus."""
+def run(num_steps: int, num_run_steps: int, num_seeds: int, num_run_seeds: int, say: Say) -> Json:
+    """Each kind of lengths at each surplus, and runs."""
     recorded = np.array([row.length for row in gsm8k_set(NUM_ROLLOUTS).learned])
     kinds: dict[str, Callable[[np.random.Generator], int]] = {
         "gsm8k": lambda drawn: int(drawn.choice(recorded)),
@@ -130,42 +131,52 @@ def run(num_steps: int, num_run_steps: int, say: Say) -> Json:
     }
     rows = []
     for kind, draw in kinds.items():
-        say(kind)
 
-        def simulated(closing: Closing, num_prompts: int, draw: Any = draw) -> Json:
-            drawn = np.random.default_rng(0)
-            return of_steps(
-                Steps(closing=closing, length_of=Lengths(lambda: draw(drawn)), num_prompts=num_prompts), num_steps
-            )
+        def simulated(closing: Closing, num_prompts: int, seed: int, draw: Any = draw) -> Json:
+            drawn = np.random.default_rng(seed)
+            lengths = Lengths(lambda: draw(drawn))
+            return of_steps(Steps(closing=closing, length_of=lengths, num_prompts=num_prompts), num_steps)
 
-        rows += arms(kind, simulated)
-    rows += arms("steps", lambda closing, num_prompts: of_run(closing, num_prompts, num_run_steps, say))
-    return {
-        "groups": NUM_PROMPTS,
-        "rollouts": NUM_ROLLOUTS,
-        "steps": num_steps,
-        "run_steps": num_run_steps,
-        "rows": rows,
-    }
+        rows += arms(kind, simulated, num_seeds, say)
+    rows += arms("steps", partial(of_run, num_steps=num_run_steps), num_run_seeds, say)
+    sizes = {"groups": NUM_PROMPTS, "rollouts": NUM_ROLLOUTS, "seeds": num_seeds, "run_seeds": num_run_seeds}
+    return {**sizes, "steps": num_steps, "run_steps": num_run_steps, "rows": rows}
 
 
-def arms(kind: str, measured: Callable[[Closing, int], Json]) -> list[Json]:
+def arms(kind: str, measured: Callable[[Closing, int, int], Json], num_seeds: int, say: Say) -> list[Json]:
     """Each surplus beside steps that wait for all groups: of the same batch, and on the same slots."""
-    plain = measured(Whole(), NUM_PROMPTS)
-    found = []
+
+    def seeds(name: str, closing: Callable[[], Closing], num_prompts: int) -> list[Json]:
+        found = []
+        for seed in range(num_seeds):
+            say(f"{kind}, {name}, seed {seed + 1} of {num_seeds}")
+            found.append(measured(closing(), num_prompts, seed))
+        return found
+
+    plain, rows = seeds("all groups", Whole, NUM_PROMPTS), []
     for surplus in SURPLUSES:
         replay = ReplayConfig(unfinished="keep", surplus=surplus)
-        own, wide = (
-            measured(FirstGroups(replay, NUM_PROMPTS), NUM_PROMPTS),
-            measured(Whole(), replay.num_groups(NUM_PROMPTS)),
+        own = seeds(f"surplus {surplus}", partial(FirstGroups, replay, NUM_PROMPTS), NUM_PROMPTS)
+        wide = seeds(f"all of surplus {surplus}", Whole, replay.num_groups(NUM_PROMPTS))
+        per_group = {
+            name: [each["per_group"] for each in of] for name, of in (("own", own), ("plain", plain), ("wide", wide))
+        }
+        rows.append(
+            {
+                "lengths": kind,
+                "surplus": surplus,
+                "per_group": spread(per_group["own"]),
+                "fewer": ratios(per_group["plain"], per_group["own"]),
+                "as_many_slots": ratios(per_group["wide"], per_group["own"]),
+                "resumed": spread([each["resumed"] for each in own]),
+                "oldest": max(each["oldest"] for each in own),
+            }
         )
-        ratios = {"fewer": plain["per_group"] / own["per_group"], "as_many_slots": wide["per_group"] / own["per_group"]}
-        found.append({"lengths": kind, "surplus": surplus, **own, **ratios})
-    return found
+    return rows
 
 
 def of_steps(steps: Steps, num_steps: int) -> Json:
-    """Decode steps per trained group, and the shares of groups that went on."""
+    """Decode steps per trained group, and the share of groups that began in an earlier step."""
     for _ in range(WARM_UP):
         steps.take()
     before, ages = steps.num_decode_steps, list[int]()
@@ -175,26 +186,22 @@ def of_steps(steps: Steps, num_steps: int) -> Json:
     return _facts(steps.num_decode_steps - before, ages)
 
 
-def of_run(closing: Closing, num_prompts: int, num_steps: int, say: Say) -> Json:
+def of_run(closing: Closing, num_prompts: int, seed: int, num_steps: int) -> Json:
     """The same of a run of `builtin:steps` that learns nothing."""
     from podsrl.config.load import load_config
     from podsrl.plan.probe import STILL
     from podsrl.run.step.trainer import Trainer
     from podsrl.run.steps import training_step
 
-    kept = isinstance(closing, FirstGroups)
     replay = [f"replay.surplus={closing.surplus}", "replay.unfinished=keep"] if isinstance(closing, FirstGroups) else []
-    sizes = [
-        f"rollouts.num_prompts={num_prompts}",
-        f"rollouts.num_rollouts={NUM_ROLLOUTS}",
-        f"select.num_kept={NUM_ROLLOUTS}",
-    ]
-    still = ["threads=1", "model.device=cpu", "task.num_eval=4", f"optim.lr={STILL}", "select.rule=keep_all"]
-    trainer = Trainer(load_config("steps", [*still, *sizes, *replay]))
+    sizes = {"num_prompts": num_prompts, "num_rollouts": NUM_ROLLOUTS}
+    still = ["threads=1", "model.device=cpu", "task.num_eval=4", f"optim.lr={STILL}", f"seed={seed}"]
+    keep = ["select.rule=keep_all", f"select.num_kept={NUM_ROLLOUTS}"]
+    options = [*still, *keep, *replay, *(f"rollouts.{name}={size}" for name, size in sizes.items())]
+    trainer = Trainer(load_config("steps", options))
     try:
         num_decode_steps, ages = 0, list[int]()
         for number in range(WARM_UP + num_steps):
-            say(f"steps, {num_prompts} groups{', ends early' if kept else ''}, step {number + 1}")
             result = training_step(trainer)
             if number >= WARM_UP:
                 num_decode_steps += result.load.num_decode_steps

@@ -68,6 +68,7 @@ TABLES = {
     "systems": "systems-measured",
     "trl-accuracy": "trl-accuracy-table",
     "turns": "turns",
+    "waiting": "waiting",
     "when-pods-helps": "when-pods-helps",
     "world": "world",
     "worth": "worth",

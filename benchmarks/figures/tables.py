@@ -156,6 +156,45 @@ def closing(files: Files) -> str:
     )
 
 
+LENGTHS = {
+    "gsm8k": "those of GSM8K's solutions",
+    "geometric": "geometric, mean 20, cut at 128",
+    "steps": "runs of `builtin:steps`",
+}
+
+
+def waiting(files: Files) -> str:
+    """Decode steps per trained group where steps end early, by lengths and surplus."""
+    result = newest(files("waiting"))
+    if result is None:
+        return NOT_MEASURED
+    rows = [
+        (
+            LENGTHS[row["lengths"]],
+            f"{row['surplus']:g}",
+            f"{spread_text(row['fewer'])}×",
+            f"{spread_text(row['as_many_slots'])}×",
+            f"{100 * row['resumed']['median']:.0f} %",
+            str(row["oldest"]),
+        )
+        for row in result["rows"]
+    ]
+    head = (
+        "lengths",
+        "surplus",
+        "fewer decode steps per trained group",
+        "on as many slots",
+        "went on",
+        "oldest, steps",
+    )
+    return (
+        f"{where(result)}:\n\n{table(head, rows)}\n\nSteps of {result['groups']} groups of {result['rollouts']} "
+        f"rollouts, {result['steps']} in each of {result['seeds']} seeds, and {result['run_steps']} in each of "
+        f"{result['run_seeds']} in runs: median (lowest … highest) over seeds. Fewer than steps that wait for as many "
+        "groups; on as many slots: than steps that begin as many groups and train on all of them.\n"
+    )
+
+
 WORLDS = {"steps": "`builtin:steps`, 4 × 64 → 16", "demo": "the demo's world, 8 × 64 → 16"}
 
 
@@ -210,6 +249,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "update-mebibytes": update_mebibytes,
     "ahead-table": ahead,
     "closing-table": closing,
+    "waiting": waiting,
     "next-answers": next_answers,
     "mixed-task": mixed_task,
 }

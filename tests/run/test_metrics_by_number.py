@@ -210,6 +210,10 @@ def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
         "dropped_fraction",
         "tokens/recalled",
         "rollouts/recalled",
+        "tokens/resumed",
+        "groups/waiting",
+        "groups/resumed",
+        "groups/age_max",
         "tokens/given",
         "turns/mean",
         "turns/max",
@@ -339,6 +343,16 @@ def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
     assert line == close({**LINE, **changed})
     parts = ("trained", "skipped", "discarded", "pruned", "postponed")
     assert line["tokens/generated"] == sum(line[f"tokens/{part}"] for part in parts)
+
+
+def test_groups_that_went_on_and_that_go_on_are_counted() -> None:
+    """Of the 42 tokens that ended 30 are of earlier steps; 12 wait. The groups began in this step and in earlier ones."""
+    load = replace(STEP.load, num_postponed=4, num_postponed_tokens=12, num_waiting=2, num_resumed_tokens=30)
+    groups = tuple(replace(group, step=step) for step, group in enumerate(STEP.groups))
+    line = step_metrics(replace(STEP, groups=groups, load=load))
+    assert line["tokens/generated"] == 42 - 30 + 12 and line["tokens/resumed"] == 30
+    assert (line["groups/waiting"], line["groups/resumed"], line["groups/age_max"]) == (2, 2, 2)
+    assert step_metrics(replace(STEP, groups=groups)) == close(LINE)
 
 
 def test_given_tokens_are_counted_apart() -> None:
