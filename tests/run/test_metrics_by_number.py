@@ -346,7 +346,7 @@ def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
 
 
 def test_groups_that_went_on_and_that_go_on_are_counted() -> None:
-    """Of the 42 tokens that ended 30 are of earlier steps; 12 wait. The groups began in this step and in earlier ones."""
+    """Of the 42 tokens that ended 30 are of earlier steps; 12 wait. The groups began in this step and before it."""
     load = replace(STEP.load, num_postponed=4, num_postponed_tokens=12, num_waiting=2, num_resumed_tokens=30)
     groups = tuple(replace(group, step=step) for step, group in enumerate(STEP.groups))
     line = step_metrics(replace(STEP, groups=groups, load=load))
