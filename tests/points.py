@@ -13,7 +13,7 @@ from typing import Any
 from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig, SteerConfig
-from podsrl.control import RECALL, SLOTS, Budget, budget_names
+from podsrl.control import RECALL, SLOTS, WAIT, Budget, budget_names
 from podsrl.errors import UsageError
 from podsrl.lib.part_states import split_states
 from podsrl.lib.slots import Slots, make_slots
@@ -51,10 +51,11 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "nudge": {"hints": "podsrl.tasks.arithmetic:first_words", "form": "{hint}"},
     "bins": {"k": 1, "window": 2},
     "fifo": {"num": 1, "size": 4},
+    "pilot": {"pilots": 2, "wide": 2, "rounds": 2},
 }
 """Part -> options with which it does something in a few questions of four rollouts."""
-STEERED = {"ambiguous", "confident", "contrast", "probe"}
-"""Parts that work with one of `[steer]`."""
+STEERED = {"ambiguous", "confident", "contrast", "pilot", "probe"}
+"""Parts that work with one of `[steer]` or `[replay]`."""
 NO_SHAPE = ""
 """Stands for no shape at all."""
 CONFIG = (
@@ -99,9 +100,12 @@ def slots_of(tree: Mapping[str, Any]) -> Slots:
     Raises:
         UsageError: they do not go together.
     """
-    replay = {RECALL.option: [tree.get("replay", {}).get("groups", "nothing")]}
+    own = tree.get("replay", {})
+    replay = {RECALL.option: [own.get("groups", "nothing")], WAIT.option: [own.get("wait", "nothing")]}
     loss = {SHAPE.option: tree["loss"]["shape"], BOUND.option: ["same"]}
-    return make_slots((*SLOTS, RECALL, SHAPE, BOUND), budget_names(tree["budget"]) | replay | loss, tree["options"])
+    return make_slots(
+        (*SLOTS, RECALL, WAIT, SHAPE, BOUND), budget_names(tree["budget"]) | replay | loss, tree["options"]
+    )
 
 
 def names_of_slot(option: str) -> list[str]:

@@ -61,6 +61,10 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {**_SMALL, "optim.num_minibatches": "2", "correct.proximal": "average", "correct.weight": "mask"},
     ),
     "groups that wait": ("systems/april", {**_MIXED, "replay.surplus": "2", "rollouts.num_slots": "9"}),
+    "a buffer of pilots": (
+        "systems/pilot_commit",
+        {**_MIXED, "options.pilot.pilots": "3", "optim.num_minibatches": "2"},
+    ),
     "a swarm's folder": (
         "systems/ftis",
         {**_MIXED, "optim.num_minibatches": "2", "options.swarm.folder": "swarm", "options.swarm.num": "3"},

@@ -128,3 +128,12 @@ def test_the_table_of_the_page_has_every_part_that_ships_with_its_slots() -> Non
         )
     )
     assert rows == {name: ", ".join(own) for name, own in slots.items()}
+
+
+def test_the_wait_of_the_page_asks_half_of_a_group_a_step_later() -> None:
+    options = ("replay.wait=my_wait:one_step", "budget.rollouts=my_wait:in_two")
+    trainer = Trainer(config_of(*SMALL, *options))
+    first, second, third = (training_step(trainer) for _ in range(3))
+    assert first.groups == () and [len(group.rollouts) for group in second.groups] == [8] * 3
+    assert [group.step for group in second.groups] == [0] * 3 and [group.step for group in third.groups] == [1] * 3
+    assert step_metrics(second)["groups/resumed"] == step_metrics(second)["groups/waiting"] == 3

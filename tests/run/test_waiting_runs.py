@@ -12,9 +12,10 @@ from podsrl.generate import Request
 from podsrl.lib.machine import host_bytes
 from podsrl.run.before.replay import check_replay, replay_notes
 from podsrl.run.before.sizes import make_parts
+from podsrl.run.saving.state import check_state
 from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group
-from runs import config_of
+from runs import config_of, newest
 from tests.systems.whole_steps import check_refused, check_resumed, lines, steps
 
 SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=4", "rollouts.max_new_tokens=24", "select.num_kept=4")
@@ -88,6 +89,9 @@ def test_the_numbers_of_a_step() -> None:
 
 def test_a_resumed_run_goes_on_with_the_groups_that_wait(tmp_path: Path) -> None:
     said = check_resumed(lambda: run(*KEEP), tmp_path)
+    checkpoint = newest(tmp_path)
+    check_state(checkpoint.path, checkpoint.state)
+    assert checkpoint.state["data_position"] == 4  # two groups were trained on, and two wait
     assert any(line["groups/resumed"] for line in said)
 
 

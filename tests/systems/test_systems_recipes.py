@@ -25,6 +25,7 @@ from podsrl.control import (
     QUESTIONS,
     RECALLS,
     ROLLOUTS,
+    WAITS,
     make_budget,
 )
 from podsrl.control.tables import DEFAULTS
@@ -45,6 +46,7 @@ TABLES = {
     "loss.shape": SHAPES,
     "steer.prune": PRUNES,
     "replay.groups": RECALLS,
+    "replay.wait": WAITS,
     "steer.branch": BRANCHES,
 }
 
@@ -76,6 +78,7 @@ def test_every_part_is_used_by_a_recipe() -> None:
     used |= {("steer.prune", name) for name in ("never", "random")} | {
         ("steer.branch", "never"),
         ("replay.groups", "nothing"),
+        ("replay.wait", "nothing"),
     }
     defaults = {(f"budget.{slot}", name) for slot, name in DEFAULTS.items()}
     assert {(key, name) for key, table in TABLES.items() for name in table} - defaults <= used
@@ -117,6 +120,10 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("rollouts prune shape", "contrast"): {"at": ([], [0], [1.5]), "more": (-1, 65), "most": (1, 1025)},
     ("prune", "quality"): {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
     ("prune", "states"): {"at": ([0], [2.5])},
+    ("enough rollouts keep", "pilot"): {
+        **{"pilots": (1, 2.5), "lower": (-0.1, 1.0), "upper": (-0.1, 1.0, 0.9), "wide": (0, 65), "rounds": (1, 16)},
+        **{"most_age": [0], "size": [0]},
+    },
     ("shape", "probe"): {"ridge": [0.0], "window": [1], "warm_steps": [0]},
     ("shape", "anchors"): {"weight": [-1.0], "discount": (-0.1, 1.1), "state": ["page"]},
     ("shape", "contexts"): {"weight": [-1.0]},
@@ -125,7 +132,7 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("shape", "bins"): {"beta": [0], "eta": [-1], "clip": [0], "largest": [0], "gamma": [2], "hysteresis": [0.5]},
 }
 """Slots and the part in them -> values of its options that are out of their ranges."""
-NEEDED = {"quality": {"at": 8}, "ambiguous": {"until": 8}, "contrast": {"at": [8]}}
+NEEDED = {"quality": {"at": 8}, "ambiguous": {"until": 8}, "contrast": {"at": [8]}, "pilot": {"pilots": 2}}
 """Part -> options without a default."""
 
 

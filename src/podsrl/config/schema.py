@@ -207,7 +207,8 @@ class BudgetConfig(Section):
 
     enough: Annotated[str, Names("podsrl.control:ENOUGH")] = "one_round"
     """How many new groups each round asks for: "one_round" (all `rollouts.num_prompts` in the first), "mixed" (DAPO:
-    new ones until as many hold correct and wrong answers), or "module:function"; see docs/budgets.md."""
+    new ones until as many hold correct and wrong answers), "pilot" (Pilot-Commit), or "module:function"; see
+    docs/budgets.md."""
     questions: Annotated[str, Names("podsrl.control:QUESTIONS")] = "stream"
     """Which questions: "stream" (the next ones of the data stream), "dynamics" (DPS), "difficulty" (DOTS) and "profile"
     (sGPO) choose those that are likely to be mixed, or "module:function"; see docs/budgets.md."""
@@ -216,15 +217,16 @@ class BudgetConfig(Section):
     (GDRO: a size per difficulty), "confidence" (XRPO: more where the mean reward is uncertain), "worth" (as many as are
     worth their cost), "hints" (ADHint: half of them begin with a part of a solution), "ambiguous" (LATR: with
     the steering parts of that name), "contrast" (TRACE: where right and wrong are both likely, also behind tokens of
-    finished answers; with `steer.prune` and `loss.shape` of that name), "difficulty" and "profile" (with
-    `budget.questions` of the same name), or "module:function", which may also add rollouts to groups of the step; see
-    docs/budgets.md."""
+    finished answers; with `steer.prune` and `loss.shape` of that name), "pilot" (Pilot-Commit: a few, and the rest for
+    questions that are worth it; with `budget.enough`, `budget.keep` and `replay.wait` of that name), "difficulty" and
+    "profile" (with `budget.questions` of the same name), or "module:function", which may also add rollouts to groups of
+    the step; see docs/budgets.md."""
     guide: Annotated[str, Names("podsrl.control:GUIDES")] = "none"
     """Which questions are shown with another prompt: "none", "examples" (XRPO: solved questions before one that no
     rollout has solved yet), "nudge" (NudgeRL: a hint behind it for some of its rollouts), or "module:function"; see
     docs/budgets.md."""
     keep: Annotated[str, Names("podsrl.control:KEEPS")] = "all"
-    """Which of the step's groups are trained on: "all", "mixed" (those with correct and wrong answers), or
+    """Which of the step's groups are trained on: "all", "mixed" (those with correct and wrong answers), "pilot", or
     "module:function"; see docs/budgets.md."""
 
 
@@ -295,6 +297,10 @@ class ReplayConfig(Section):
     """Which of them each step trains on besides its own: "nothing", "fifo" (some of the newest mixed ones), "swarm"
     (some that other runs have put into a shared folder), or "module:function" for a part of your own. Options stand in
     `[options.NAME]`."""
+    wait: Annotated[str, Names("podsrl.control:WAITS")] = "nothing"
+    """Which groups are not trained on yet, so that later steps may ask more rollouts of them: "nothing", "pilot"
+    (Pilot-Commit: questions that a few rollouts find worth more; with the parts of that name in `[budget]`), or
+    "module:function"."""
     unfinished: Literal["drop", "keep"] = "drop"
     """"keep": a step begins more groups than it trains on and ends when enough are whole; the others go on in the next
     step, with the tokens that they have. "drop": every group is generated to its end."""

@@ -3,8 +3,21 @@
 An entry of a table makes the part; its keyword-only parameters are the part's options (`[options.NAME]`).
 """
 
-from podsrl.control.base import Branch, Close, Enough, Guide, Keep, Prune, Questions, Recall, Rollouts, Stream, View
-from podsrl.control.budget import Budget, make_budget, recalled
+from podsrl.control.base import (
+    Branch,
+    Close,
+    Enough,
+    Guide,
+    Keep,
+    Prune,
+    Questions,
+    Recall,
+    Rollouts,
+    Stream,
+    View,
+    Wait,
+)
+from podsrl.control.budget import Budget, make_budget, recalled, waiting_ids
 from podsrl.control.steer import Steering
 from podsrl.control.tables import (
     BRANCH,
@@ -21,6 +34,8 @@ from podsrl.control.tables import (
     RECALLS,
     ROLLOUTS,
     SLOTS,
+    WAIT,
+    WAITS,
     budget_names,
 )
 from podsrl.types import Ask
@@ -40,6 +55,8 @@ __all__ = [
     "RECALLS",
     "ROLLOUTS",
     "SLOTS",
+    "WAIT",
+    "WAITS",
     "Ask",
     "Branch",
     "Budget",
@@ -54,7 +71,9 @@ __all__ = [
     "Steering",
     "Stream",
     "View",
+    "Wait",
     "budget_names",
     "make_budget",
     "recalled",
+    "waiting_ids",
 ]

@@ -71,6 +71,9 @@ class View:
     """What is drawn from it counts as used when the step ends."""
     groups: tuple[Group, ...] = ()
     """The step's groups so far, scored, in the order in which they were first asked; probes too."""
+    waiting: tuple[Group, ...] = ()
+    """Groups of earlier steps that wait (`replay.wait`), the oldest first, without those that the step has asked more
+    of: they are among `groups`."""
 
     def rng(self, name: str) -> np.random.Generator:
         """Random numbers of the part `name` in this round: a function of (seed, name, step, round) alone.
@@ -86,7 +89,8 @@ class View:
             groups: new ones, and grown ones in place of those with the same id.
         """
         latest = {group.id: group for group in (*self.groups, *groups)}
-        return replace(self, round=self.round + 1, groups=tuple(latest.values()))
+        waiting = tuple(group for group in self.waiting if group.id not in latest)
+        return replace(self, round=self.round + 1, groups=tuple(latest.values()), waiting=waiting)
 
 
 Enough = Callable[[View], int]
@@ -110,3 +114,6 @@ Keep = Callable[[View], Sequence[str]]
 Recall = Callable[[View], Sequence[Group]]
 """Groups of earlier steps that are trained on besides those of the view, with the log-probs and versions of the policy
 that made them. What it gives it has kept itself, in `learn`; its state may hold groups."""
+Wait = Callable[[View], Sequence[str]]
+"""After the last round: ids of groups of the step, and of those that wait, which later steps may ask more of; they are
+not trained on in this one. Those that waited and do so no more are left out."""

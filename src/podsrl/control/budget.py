@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from podsrl.control.base import View
-from podsrl.control.tables import RECALL, SLOTS, budget_names
+from podsrl.control.tables import RECALL, SLOTS, WAIT, budget_names
 from podsrl.errors import UsageError, short
 from podsrl.lib.slots import Filled, Slots, make_slots
 from podsrl.lib.user_function import calling
@@ -110,7 +110,7 @@ class Budget:
         found = _as_list(part(view, asks), part.option, "a sequence of Ask", MAX_ASKS)
         if len(found) > MAX_ASKS:
             raise UsageError(f"{part.option} returned more than {MAX_ASKS:,} asks in one round; end the list")
-        known: dict[str, Group | Ask] = {group.id: group for group in view.groups}
+        known: dict[str, Group | Ask] = {group.id: group for group in (*view.waiting, *view.groups)}
         for ask in found:
             _check(ask, view, known, part.option)
             known[""] = ask
@@ -150,7 +150,9 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
         return
     group = known.get(ask.joins) if isinstance(ask.joins, str) else None
     if group is None:
-        wanted = "the id of a group of this step" if ask.joins else "an ask before it in the same list"
+        wanted = (
+            "the id of a group of this step, or of one that waits" if ask.joins else "an ask before it in the same list"
+        )
         raise UsageError(f"{option} asked to join {short(ask.joins)}; wanted {wanted}")
     if (group.index, group.is_trained) != (ask.index, ask.is_trained):
         raise UsageError(
@@ -177,6 +179,28 @@ def recalled(slots: Slots, view: View) -> list[Group]:
             got = f"the group {group.id!r} twice" if isinstance(group, Group) else short(group)
             raise UsageError(f"{part.option} gave {got}; wanted groups of earlier steps, each once")
         known.add(group.id)
+    return found
+
+
+def waiting_ids(slots: Slots, view: View) -> list[str]:
+    """Ids of the groups that wait for later steps.
+
+    Args:
+        slots: filled, `WAIT` among them.
+        view: after the last round.
+
+    Raises:
+        UsageError: the part raised, or gave something else than ids of groups of the step or of `View.waiting`, once
+            each, none of them a probe.
+    """
+    [part] = slots[WAIT.option]
+    known = {group.id for group in (*view.waiting, *view.groups) if group.is_trained}
+    found = _as_list(part(view), part.option, "ids of groups", len(known))
+    for name in found:
+        if not isinstance(name, str) or name not in known:
+            raise UsageError(f"{part.option} returned {short(name)}; wanted ids of groups, no probes")
+    if len(set(found)) != len(found):
+        raise UsageError(f"{part.option} returned an id twice; wanted each group once")
     return found
 
 

@@ -54,7 +54,7 @@ def every() -> Keep:
 
 
 def nothing() -> Recall:
-    """No group of an earlier step."""
+    """No group: of an earlier step, or that waits for a later one."""
 
     def groups(view: View) -> Sequence[Group]:
         return ()

@@ -8,7 +8,11 @@ from podsrl.lib.resolve import Table
 from podsrl.lib.slots import Factory, Slot
 
 ENOUGH: Table[Factory] = Table(
-    {"one_round": "podsrl.control.fixed:one_round", "mixed": "podsrl.systems.dapo:DynamicSampling"}
+    {
+        "one_round": "podsrl.control.fixed:one_round",
+        "mixed": "podsrl.systems.dapo:DynamicSampling",
+        "pilot": "podsrl.systems.pilot_commit:Pilot",
+    }
 )
 """Name -> what makes a part for `budget.enough`; the other tables likewise, each for its slot."""
 QUESTIONS: Table[Factory] = Table(
@@ -35,6 +39,7 @@ ROLLOUTS: Table[Factory] = Table(
         "hints": "podsrl.systems.adhint:Hints",
         "ambiguous": "podsrl.systems.latr:Ambiguous",
         "contrast": "podsrl.systems.trace:Contrast",
+        "pilot": "podsrl.systems.pilot_commit:Pilot",
     }
 )
 """For `budget.rollouts`."""
@@ -46,7 +51,13 @@ GUIDES: Table[Factory] = Table(
     }
 )
 """For `budget.guide`."""
-KEEPS: Table[Factory] = Table({"all": "podsrl.control.fixed:every", "mixed": "podsrl.systems.dapo:mixed_alone"})
+KEEPS: Table[Factory] = Table(
+    {
+        "all": "podsrl.control.fixed:every",
+        "mixed": "podsrl.systems.dapo:mixed_alone",
+        "pilot": "podsrl.systems.pilot_commit:Pilot",
+    }
+)
 """For `budget.keep`."""
 CLOSES: Table[Factory] = Table(
     {
@@ -84,12 +95,15 @@ RECALLS: Table[Factory] = Table(
     }
 )
 """For `replay.groups`."""
+WAITS: Table[Factory] = Table({"nothing": "podsrl.control.fixed:nothing", "pilot": "podsrl.systems.pilot_commit:Pilot"})
+"""For `replay.wait`."""
 CLOSE = Slot("steer.close", CLOSES, ("view", "group"))
 """Asked while rollouts are generated; so are the next two."""
 PRUNE = Slot("steer.prune", PRUNES, ("live",))
 BRANCH = Slot("steer.branch", BRANCHES, ("live",))
 RECALL = Slot("replay.groups", RECALLS, ("view",))
-"""Asked when all of the step's groups are judged."""
+"""Asked when all of the step's groups are judged; so is the next one."""
+WAIT = Slot("replay.wait", WAITS, ("view",))
 SLOTS = (
     Slot("budget.enough", ENOUGH, ("view",)),
     Slot("budget.questions", QUESTIONS, ("view", "count")),

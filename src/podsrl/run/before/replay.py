@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podsrl.config.schema import BudgetConfig, RunConfig
-from podsrl.control import RECALL
+from podsrl.control import RECALL, WAIT
 from podsrl.errors import UsageError
 from podsrl.generate import Kind
 from podsrl.lib.machine import host_bytes
@@ -24,6 +24,17 @@ def check_unfinished(config: RunConfig, kind: Kind, *, has_turns: bool) -> None:
     Raises:
         UsageError: with one that does not.
     """
+    if config.replay.wait != "nothing":
+        for other, got, plain in (
+            ("steps.name", config.steps.name, "sync"),
+            ("steer.close", config.steer.close, "never"),
+            ("replay.unfinished", config.replay.unfinished, "drop"),
+        ):
+            if got != plain:
+                raise UsageError(
+                    f"replay.wait = {config.replay.wait!r} with {other} = {got!r}: groups wait from one step to the "
+                    f"next for one reason alone; set {other} = {plain!r}, or replay.wait = 'nothing'"
+                )
     if config.replay.unfinished == "drop":
         return
     budget, steer, default = config.budget, config.steer, BudgetConfig()
@@ -83,7 +94,9 @@ def replay_notes(config: RunConfig, slots: Slots) -> tuple[str, ...]:
     """
     [recall] = slots[RECALL.option]
     waiting = config.replay.num_groups(config.rollouts.num_prompts) - config.rollouts.num_prompts
-    kept = ((recall.option, getattr(recall.part, "most_groups", 0)), ("replay.unfinished = 'keep'", waiting))
+    [wait] = slots[WAIT.option]
+    kept = [(filled.option, getattr(filled.part, "most_groups", 0)) for filled in (recall, wait)]
+    kept.append(("replay.unfinished = 'keep'", waiting))
     return tuple(_note(option, most, config, slots) for option, most in kept if most)
 
 

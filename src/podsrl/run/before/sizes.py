@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from podsrl.config.load import with_values
 from podsrl.config.schema import BudgetConfig, RunConfig
-from podsrl.control import BRANCH, CLOSE, PRUNE, RECALL, SLOTS, budget_names
+from podsrl.control import BRANCH, CLOSE, PRUNE, RECALL, SLOTS, WAIT, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import resolve_generator
 from podsrl.lib.slots import Slots, make_slots
@@ -45,10 +45,10 @@ def make_parts(config: RunConfig) -> Slots:
     generator = resolve_generator(config.rollouts.generator, config.options)
     options = {name: table for name, table in config.options.items() if name != generator.options_name}
     steer = {slot.option: [getattr(config.steer, slot.method)] for slot in (CLOSE, PRUNE, BRANCH)}
-    others = {RECALL.option: [config.replay.groups], SHAPE.option: config.loss.shape}
+    others = {RECALL.option: [config.replay.groups], WAIT.option: [config.replay.wait], SHAPE.option: config.loss.shape}
     others |= {BOUND.option: [config.loss.bound]}
     names = {**budget_names(config.budget.model_dump()), **steer, **others}
-    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, RECALL, SHAPE, BOUND), names, options)
+    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, RECALL, WAIT, SHAPE, BOUND), names, options)
 
 
 def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:

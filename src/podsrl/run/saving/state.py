@@ -121,7 +121,9 @@ def _contradictions(state: StoredState, config: RunConfig, step: int) -> Iterato
     """What does not agree with the other entries, with the config, or with the step in the folder's name."""
     wanted = {"step": step, "version": state.optimizer.num_steps}
     if config.budget == BudgetConfig():
-        wanted["data_position"] = step * config.rollouts.num_prompts
+        num_prompts = config.rollouts.num_prompts
+        ahead = config.replay.num_groups(num_prompts) - num_prompts if step else 0
+        wanted["data_position"] = step * num_prompts + ahead
     for name, value in wanted.items():
         if (is_there := getattr(state, name)) != value:
             yield f"{name} = {is_there}, wanted {value}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -58,6 +58,7 @@ class Collector:
             makes its tasks on demand, a sample.
         max_guided_tokens: a guide's prompt that is longer is dropped, and the task's own is asked.
         closing: what becomes of groups while they are generated.
+        waits: which groups wait for later steps, that may ask more of them; None: those that `closing` leaves.
         watch: sees the rollouts of a step while they are generated; None: nothing does.
         talks: what is said to rollouts whose turn has ended.
         kind, num_words: as in `answers_of`.
@@ -76,6 +77,7 @@ class Collector:
         max_prompt_tokens: int,
         max_guided_tokens: int,
         closing: Closing,
+        waits: Callable[[View], Sequence[str]] | None = None,
         watch: Watch | None,
         talks: Talks = no_talks,
         kind: Kind,
@@ -90,7 +92,7 @@ class Collector:
         """Groups of earlier steps that go on in the next one, the oldest first."""
         self._train = train
         self._max_prompt_tokens, self._max_guided_tokens = max_prompt_tokens, max_guided_tokens
-        self._closing, self._watch, self._talks = closing, watch, talks
+        self._closing, self._waits, self._watch, self._talks = closing, waits, watch, talks
         self._kind, self._num_words = kind, num_words
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
 
@@ -106,7 +108,11 @@ class Collector:
         """
         with stage("generate"):
             view = self._closing.opening(view, self.waiting)
-            self.round = self._begun(view, {each.group.id: each for each in self.waiting}, first=self.waiting)
+            if self._waits is None:
+                self.round = self._begun(view, {}, first=self.waiting)
+            else:
+                view = replace(view, waiting=tuple(each.group for each in self.waiting))
+                self.round = self._begun(view, {})
 
     def read(self, *, is_judged: bool = False) -> None:
         """Wait until the round that has begun, if one has, is generated.
@@ -134,19 +140,31 @@ class Collector:
                 rounds.append(self._begun(view, opens))
                 self._read(rounds[-1], is_judged=True)
         self.judge.new_step()
-        trained = self.budget.trained(view)
+        left, seen = oldest_first(waiting), view.groups
+        if self._waits is not None:
+            left, seen = self._left(opens, view, set(self._waits(view)))
+        trained = self.budget.trained(view) - {each.group.id for each in left}
         self.budget.check_sizes({name: each.size for name, each in opens.items() if name in trained})
         return Collected(
-            seen=view.groups,
+            seen=seen,
             trained=trained,
             unfinished=tuple(each for each in opens.values() if each.begun or each.pruned),
-            waiting=oldest_first(waiting),
+            waiting=left,
             num_resumed_tokens=sum(done.num_drawn for each in self.waiting for done in each.completions),
             data_position=view.stream.position,
             stats=add_stats(each.stats for each in rounds),
             peak_kv_bytes=max(each.peak_kv_bytes for each in rounds),
             overlapped_seconds=rounds[0].overlapped_seconds,
         )
+
+    def _left(
+        self, opens: Mapping[str, Open], view: View, names: Set[str]
+    ) -> tuple[tuple[Open, ...], tuple[Group, ...]]:
+        """The groups of these names, which wait; and the step's others, with those that waited and do so no more."""
+        before = {each.group.id: each for each in self.waiting}
+        left = oldest_first(each for name, each in (before | dict(opens)).items() if name in names)
+        gone = [each.group for name, each in before.items() if name not in opens and name not in names]
+        return left, (*gone, *(group for group in view.groups if group.id not in names))
 
     def answer(self, opens: Sequence[Open], sampling: Sampling, *, on_answer: OnAnswer | None = None) -> list[Group]:
         """Generate and judge what open groups lack, which may be empty so far (`new_group`).
@@ -238,7 +256,7 @@ class Collector:
         """The group of each ask, new or one of `opens`, with its rollouts; asks of one group are together."""
         asks = self.budget.ask(view)
         check_same_asks(asks, self._processes)
-        known, asked, name = dict(opens), dict[str, Open](), ""
+        known, asked, name = {each.group.id: each for each in self.waiting} | dict(opens), dict[str, Open](), ""
         for ask in asks:
             joins = name if ask.joins == "" else ask.joins
             each = known.get(joins or "") or Open(group=self._new_group(view, ask, place=len(known)), ways=())

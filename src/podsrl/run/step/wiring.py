@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from podsrl.config.schema import CostsConfig, RunConfig
-from podsrl.control import BRANCH, CLOSE, PRUNE, Steering, View
+from podsrl.control import BRANCH, CLOSE, PRUNE, Steering, View, waiting_ids
 from podsrl.generate import Generator, Sampling, Watch, abilities_of
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.seeds import derive
@@ -110,6 +111,7 @@ def new_collector(
         max_guided_tokens=longest_asked(config, model, parts),
         num_words=len(model.get_input_embeddings().weight),
         closing=_closing(config, parts),
+        waits=None if config.replay.wait == "nothing" else partial(waiting_ids, parts.slots),
         watch=_watch(config, parts),
         talks=_talks(config, parts, engine),
         kind=parts.generator,
