@@ -172,7 +172,8 @@ _CORRECTED: Mapping[str, Sequence[str]] = {
         *('correct.proximal="step_start"', 'correct.weight="sequence"', "correct.cap=8.0", 'correct.rate="effective"'),
     ),
 }
-"""What tokens of older weights are trained with: as in the recipes `systems/areal`, `ppo_ewma` and `vcpo`."""
+"""What tokens of older weights are trained with: as in the recipes `systems/areal` and `systems/ppo_ewma`; VCPO without
+its off-policy baseline."""
 
 
 def _lagged(correction: str, steps: int) -> Arm:

@@ -94,10 +94,13 @@ def test_a_run_trains_on_what_is_exactly_so_old_and_a_resumed_one_too(tmp_path: 
 
 def test_arms_correct_as_the_recipes_do() -> None:
     configs = {arm: ClaimRun(arm=arm, rate=1e-4, seed=0, world="stale").config() for arm in STALE.arms}
-    areal, ewma, vcpo = (load_config(f"systems/{name}") for name in ("areal", "ppo_ewma", "vcpo"))
+    areal, ewma = (load_config(f"systems/{name}") for name in ("areal", "ppo_ewma"))
+    vcpo = configs[VCPO]
     assert configs["decoupled, 8 old"].correct == areal.correct
     assert configs["EWMA, 8 old"].correct == ewma.correct
-    assert (configs[VCPO].correct, configs[VCPO].loss) == (vcpo.correct, vcpo.loss)
+    assert (vcpo.loss.advantage, vcpo.loss.clip) == ("leave_one_out", "none")
+    assert (vcpo.correct.proximal, vcpo.correct.weight) == ("step_start", "sequence")
+    assert (vcpo.correct.cap, vcpo.correct.rate) == (8.0, "effective")
     assert configs["interpolated, 8 old"].correct == areal.correct.model_copy(update={"proximal": "interpolated"})
     assert {configs[arm].correct for arm in ("naive, 8 old", NAIVE)} == {configs["GRPO 8"].correct}
     assert configs["DOTS-RR"].replay.groups == "fifo"
