@@ -19,7 +19,7 @@ from podsrl.errors import CheckpointError, UsageError
 from podsrl.scale.update import combine_stats
 from podsrl.update import ALGORITHMS, Batch, Correction, Updater, UpdateStats, make_batch, policy_loss
 from podsrl.update.average import Average
-from podsrl.update.correct import rate_of
+from podsrl.update.correct import least_variance, rate_of
 from podsrl.update.loss import MAX_LOG_RATIO
 
 BOUNDS = {"clip_low": 0.2, "clip_high": 0.28}
@@ -394,3 +394,126 @@ def test_a_config_that_was_written_out_loads_again() -> None:
     for overrides in ([], ["correct.proximal=step_start"], ["correct.proximal=step_start", "correct.weight=mask"]):
         config = load_config("pods", overrides)
         assert RunConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+# --- the baseline of least variance ---
+
+OFF_POLICY = Correction(proximal="step_start", weight="sequence", cap=2.0, rate="effective", baseline="off_policy")
+UNBOUNDED = replace(ALGORITHMS["grpo"].loss, clip="none", clip_low=None, clip_high=None)
+
+
+def grouped(seed: int) -> tuple[Any, Batch]:
+    """A model, and rows of three prompts; all of the last one have the advantage 0."""
+    rng, model = torch.Generator().manual_seed(seed), make_model()
+    lengths = torch.randint(1, 7, (10,), generator=rng).tolist()
+    prompts = [[1, 2], [1, 2], [1, 2], [3], [3], [3], [3], [4, 5], [4, 5], [4, 5]]
+    rows = []
+    for place, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
+        tokens = torch.randint(1, 11, (length,), generator=rng).tolist()
+        logprobs = (-3 * torch.rand(length, generator=rng)).tolist()
+        advantage = 0.0 if place >= 7 else float(torch.randn((), generator=rng))
+        rows.append(sample(prompt, tokens, advantage, logprobs=tuple(logprobs)))
+    batch = make_batch(rows, pad_token_id=0)
+    return model, replace(batch, advantages=batch.advantages.double())
+
+
+def gradients_of(model: Any, batch: Batch, correction: Correction) -> list[Tensor]:
+    updater = Updater(model, OptimConfig(lr=1e-3), loss=UNBOUNDED, correction=correction)
+    updater.forward_backward(updater.with_baseline(batch))
+    found = [weight.grad.clone() for weight in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+@each("seed", range(4))
+def test_two_buffers_of_gradients_are_advantages_less_the_baseline(seed: int) -> None:
+    """VCPO's own form: per prompt the gradients of the rows with their rewards, less b times those with reward 1."""
+    model, batch = grouped(seed)
+    plain = replace(OFF_POLICY, baseline="none")
+    one_by_one = []
+    for row in range(10):
+        only_this = torch.zeros(10, dtype=torch.float64)
+        only_this[row] = 1.0
+        one_by_one.append(gradients_of(model, replace(batch, advantages=only_this), plain))
+    wanted = [torch.zeros_like(weight) for weight in model.parameters()]
+    for rows in (range(3), range(3, 7), range(7, 10)):
+        squares = [sum(float((grad**2).sum()) for grad in one_by_one[row]) for row in rows]
+        rewards = [float(batch.advantages[row]) for row in rows]
+        b = sum(s * r for s, r in zip(squares, rewards, strict=True)) / sum(squares)
+        for place, total in enumerate(wanted):
+            with_rewards = sum(r * one_by_one[row][place] for r, row in zip(rewards, rows, strict=True))
+            with_ones = sum(one_by_one[row][place] for row in rows)
+            total += with_rewards - b * with_ones
+    found = gradients_of(model, batch, OFF_POLICY)  # the model's norms round to float32 on the way
+    assert max(float((a - b).abs().max()) for a, b in zip(found, wanted, strict=True)) < 1e-6
+    away = replace(batch, advantages=batch.advantages + torch.tensor([5.0] * 3 + [-2.0] * 4 + [7.0] * 3))
+    moved = gradients_of(model, away, OFF_POLICY)
+    assert max(float((a - b).abs().max()) for a, b in zip(moved, found, strict=True)) < 1e-5
+
+
+@each("seed", range(20))
+def test_that_holds_to_the_last_bits_of_float64(seed: int) -> None:
+    """The same where log-probs are a function of five weights, without a model."""
+    rng = torch.Generator().manual_seed(seed)
+    _, start, behaviour, rewards, mask = drawn(seed)
+    features, theta = torch.randn(5, 7, 5, generator=rng, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
+    theta.requires_grad_()
+    group, correction = torch.tensor([0, 0, 0, 1, 1]), replace(OFF_POLICY, rate="constant")
+
+    def gradient(advantages: Tensor) -> Tensor:
+        now = -torch.nn.functional.softplus(features @ theta + start)
+        batch = replace(batch_of(behaviour, mask), advantages=advantages)
+        proximal = correction.proximal_of(now, batch)
+        loss, _ = policy_loss(
+            now, behaviour, advantages, mask, proximal_logprobs=proximal, aggregate="sequence_mean", clip="none",
+            token_weights=correction.weights_of(now, proximal, batch).weights,
+        )  # fmt: skip
+        return torch.autograd.grad(loss, theta)[0]
+
+    of_rows = torch.stack([gradient(torch.eye(5, dtype=torch.float64)[row]) for row in range(5)])
+    norms, wanted = of_rows.norm(dim=1), torch.zeros(5, dtype=torch.float64)
+    for rows in (slice(0, 3), slice(3, 5)):
+        of_rewards, of_ones = (rewards[rows, None] * of_rows[rows]).sum(0), of_rows[rows].sum(0)
+        b = (norms[rows] ** 2 * rewards[rows]).sum() / (norms[rows] ** 2).sum()
+        wanted += of_rewards - b * of_ones
+    assert (gradient(least_variance(rewards, norms, group)) - wanted).abs().max() < 1e-12
+
+
+@each("seed", range(20))
+def test_no_other_baseline_has_less_variance(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    norms, advantages = torch.rand(6, generator=rng).double(), torch.randn(6, generator=rng).double()
+    group = torch.tensor([0, 0, 0, 0, 5, 5])
+
+    def spread(values: Tensor) -> Tensor:
+        return (norms**2 * values**2).sum()
+
+    found = least_variance(advantages, norms, group)
+    assert spread(found) <= spread(advantages) + 1e-12
+    for shift in (-0.1, 0.01, 0.3):
+        for name in (0, 5):
+            assert spread(found) < spread(found + shift * (group == name))
+
+
+def test_gradients_and_rows_without_an_advantage_stay_as_they_are() -> None:
+    model, batch = grouped(0)
+    updater = Updater(model, OptimConfig(lr=1e-3), loss=UNBOUNDED, correction=OFF_POLICY)
+    before = [torch.full_like(weight, 0.5) for weight in model.parameters()]
+    for weight, grad in zip(model.parameters(), before, strict=True):
+        weight.grad = grad
+    found = updater.with_baseline(batch)
+    assert all(weight.grad is grad for weight, grad in zip(model.parameters(), before, strict=True))
+    assert found.advantages[7:].tolist() == [0.0] * 3 and (found.advantages[:7] != batch.advantages[:7]).all()
+    plain = Updater(model, OptimConfig(lr=1e-3), loss=UNBOUNDED)
+    assert plain.with_baseline(batch) is batch
+
+
+def test_a_baseline_wants_gradients_that_are_a_multiple_of_the_advantage() -> None:
+    model, batch = grouped(0)
+    with pytest.raises(UsageError, match=r"correct\.baseline = 'off_policy' with loss\.clip = 'ppo'"):
+        Updater(model, OptimConfig(), loss=ALGORITHMS["grpo"].loss, correction=OFF_POLICY)
+    with pytest.raises(UsageError, match=r"loss\.kl_beta = 0\.1"):
+        Updater(model, OptimConfig(), loss=UNBOUNDED, correction=OFF_POLICY, kl_beta=0.1)
+    updater = Updater(model, OptimConfig(), loss=UNBOUNDED, correction=OFF_POLICY)
+    with pytest.raises(UsageError, match="these are per token"):
+        updater.with_baseline(replace(batch, advantages=batch.target_mask.double()))

@@ -416,6 +416,9 @@ class CorrectConfig(Section):
     rate: Literal["constant", "effective"] = "constant"
     """What `optim.lr` is multiplied by: nothing, or the root of the share of the rows that is their effective sample
     size, which old rollouts lower."""
+    baseline: Literal["none", "off_policy"] = "none"
+    """What else is taken from the advantages of a question's rows: nothing, or the value that makes the variance of
+    their weighted gradients least (VCPO), at the price of a backward pass per row. It wants loss.clip = "none"."""
 
     @model_validator(mode="after")
     def _check_idle(self) -> Self:

@@ -11,8 +11,8 @@ effective sample size of the rows (`rate`).
 Published corrections are points of this space (docs/losses.md): AReaL's decoupled PPO (arXiv 2505.24298) is
 `step_start` with `mask`, truncated importance sampling is `step_start` with `truncate`, DOTS-RR's clipping
 (arXiv 2506.05316) is `step_start` with `full`, PPO-EWMA (arXiv 2110.00641, 2605.12070) is `average`, F-TIS's filter
-(arXiv 2605.22537) is `far_negative`, and VCPO's rate (arXiv 2602.17616) is `effective`. `behaviour` without a weight is
-the plain loss.
+(arXiv 2605.22537) is `far_negative`, and VCPO (arXiv 2602.17616) is `sequence`, `effective` and `off_policy`.
+`behaviour` without a weight is the plain loss.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ Proximal = Literal["behaviour", "step_start", "interpolated", "average"]
 Weight = Literal["none", "full", "truncate", "mask", "sequence"]
 Drop = Literal["none", "far_negative"]
 Rate = Literal["constant", "effective"]
+Baseline = Literal["none", "off_policy"]
 
 
 def _row_weight(log_weights: Tensor, cap: float) -> Tensor:
@@ -88,6 +89,11 @@ class Correction:
     rate: Rate = "constant"
     """"effective": the learning rate is multiplied by the root of the effective sample size's share of the rows that go
     through the model, (Σ v)² / (B Σ v²), v being the whole ratio π_θ / μ of a row when the optimizer step began."""
+
+    baseline: Baseline = "none"
+    """"off_policy": from the advantages of a prompt's rows goes the b for which the variance of their gradient is
+    least, b = Σ g² A / Σ g², g being the norm of the gradient that a row has with advantage 1, its weight included
+    (VCPO). It takes a backward pass per row."""
 
     def reads_start(self, num_steps: int) -> bool:
         """Whether it reads log-probs from before an update of so many optimizer steps."""
@@ -165,6 +171,40 @@ def rate_of(log_sum: float, log_squares: float, num_rows: int) -> float:
         (0.5, 1.0, 1.0)
     """
     return math.exp(min(0.0, (2 * log_sum - log_squares - math.log(num_rows)) / 2)) if num_rows else 1.0
+
+
+def least_variance(advantages: Tensor, norms: Tensor, group: Tensor) -> Tensor:
+    """Advantages A - b [B], with b = Σ g² A / Σ g² over the rows of a group; b is 0 where all of its g are 0.
+
+    Any baseline that the rows of a group share may have been taken before: b becomes so much less.
+
+    Args:
+        advantages: A [B].
+        norms: g [B], of the gradient that a row has with advantage 1.
+        group: [B] int64.
+
+    Source: VCPO (arXiv 2602.17616), its off-policy baseline.
+
+    Example:
+        >>> least_variance(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 0.0]), torch.tensor([4, 4, 7]))
+        tensor([ 0.5000, -0.5000,  1.0000])
+    """
+    _, place = torch.unique(group, return_inverse=True)
+    squares = norms.double() ** 2
+    zeros = torch.zeros(len(group), dtype=torch.float64)
+    above, below = (zeros.index_add(0, place, each) for each in (squares * advantages.double(), squares))
+    shift = torch.where(below > 0, above / below, 0.0)[place]
+    return (advantages.double() - shift).to(advantages.dtype)
+
+
+def check_baseline(baseline: Baseline, *, clip: str, kl_beta: float) -> None:
+    """UsageError: a row's gradient is not its advantage times what it is with advantage 1."""
+    if baseline != "none" and (clip != "none" or kl_beta > 0):
+        raise UsageError(
+            f"correct.baseline = {baseline!r} with loss.clip = {clip!r} and loss.kl_beta = {kl_beta:g}: it wants "
+            "gradients that are a multiple of the advantage; set loss.clip = 'none' and loss.kl_beta = 0, or "
+            "correct.baseline = 'none'"
+        )
 
 
 def _log_ratio(logprobs: Tensor, batch: Batch) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
 
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
@@ -22,7 +23,7 @@ from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.torch_model import evaluating, own_modes
 from podsrl.update.average import KIND, Average
 from podsrl.update.batch import Batch, empty_piece
-from podsrl.update.correct import PLAIN, Correction, rate_of
+from podsrl.update.correct import PLAIN, Correction, check_baseline, least_variance, rate_of
 from podsrl.update.float32_sums import float32_sums
 from podsrl.update.loss import LossSpec, check_loss, policy_loss
 from podsrl.update.micro_batches import Rows, cuts, micro_batches
@@ -124,6 +125,7 @@ class Updater:
         forward: TokenLogprobs | None = None,
     ) -> None:
         check_loss(loss, kl_beta=kl_beta, max_length=max_length)
+        check_baseline(correction.baseline, clip=loss.clip, kl_beta=kl_beta)
         _check_dtype(model)
         self.model = model
         self._forward = forward or TokenLogprobs(
@@ -213,6 +215,41 @@ class Updater:
             for _ in range(min_micro_batches - len(pieces)):
                 self._forward(empty_piece(), kind)
         return replace(batch, start_logprobs=found.to(batch.input_ids.device))
+
+    def with_baseline(self, batch: Batch) -> Batch:
+        """The batch with the advantages that `correction.baseline` makes of its own.
+
+        It runs the rows of the prompts with an advantage one by one, without dropout, and changes no gradient.
+
+        Args:
+            batch: all rows of each of its prompts.
+
+        Raises:
+            UsageError: it has advantages per token.
+        """
+        if self.correction.baseline == "none":
+            return batch
+        own = batch.to(CPU)
+        if own.advantages.ndim == 2:
+            raise UsageError(
+                "correct.baseline = 'off_policy' is for one advantage per row, and these are per token: leave out what "
+                "gives each token its own, such as a part of loss.shape"
+            )
+        norms = torch.zeros(own.num_sequences, dtype=torch.float64)
+        taught = torch.isin(own.group, own.group[own.has_advantage()])
+        weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+        kept = [weight.grad for weight in weights]
+        unit, kind = replace(own, advantages=torch.ones_like(own.advantages)), self._forward.kind(own)
+        with evaluating(self.model), self._forward.active():
+            for row in (taught & own.target_mask.any(-1)).nonzero().flatten().tolist():
+                for weight in weights:
+                    weight.grad = None
+                self._micro_step(unit.rows(torch.tensor([row])), kind, own.num_sequences, own.num_tokens)
+                norms[row] = get_total_norm([weight.grad for weight in weights if weight.grad is not None]).double()
+        for weight, grad in zip(weights, kept, strict=True):
+            weight.grad = grad
+        advantages = least_variance(own.advantages, norms, own.group)
+        return replace(batch, advantages=advantages.to(batch.advantages.device))
 
     def optim_step(self, stats: UpdateStats | None = None) -> float:
         """Apply the gradients; see `Optimizer.step` for what it returns, and when it changes nothing.

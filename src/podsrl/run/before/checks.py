@@ -45,6 +45,7 @@ def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bo
         "optim.name = 'adamw_8bit'": config.optim.name == "adamw_8bit",
         "model.load_in_4bit": config.model.load_in_4bit,
         "correct.proximal = 'average'": config.correct.proximal == "average",
+        "correct.baseline = 'off_policy'": config.correct.baseline == "off_policy",
     }
     what = next((name for name, is_set in whole.items() if is_set), None)
     if num_processes > 1 and config.scale.strategy != "ddp" and what:

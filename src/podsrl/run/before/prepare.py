@@ -57,6 +57,7 @@ from podsrl.update import (
     try_advantage,
 )
 from podsrl.update.bounds import BOUND, bounds_of
+from podsrl.update.correct import check_baseline
 
 Excuse = Callable[[str], AbstractContextManager[Any]]
 """Given what is looked for, in words: a context that may swallow an `UnavailableError`."""
@@ -228,6 +229,7 @@ def _resolve_names(config: RunConfig) -> Found:
     [bound] = slots[BOUND.option]
     if bounds_of(groups, selections, bound) is not None and algorithm.loss.clip == "none":
         raise UsageError(f"{bound.option} bounds ratios, and loss.clip = 'none' has no bound: leave one of them out")
+    check_baseline(config.correct.baseline, clip=algorithm.loss.clip, kl_beta=config.loss.kl_beta)
     check_closing(config, advantage)
     check_steering(config, slots)
     replay_notes(config, slots)

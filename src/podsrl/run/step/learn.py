@@ -109,6 +109,7 @@ class Learner:
 
     def forward_backward(self, batch: Batch) -> UpdateStats:
         """Add the gradient of the whole step's loss; stats of all processes' batches."""
+        batch = self.updater.with_baseline(batch)
         return forward_backward(self.updater, batch, self._processes, is_sharded=self._is_sharded)
 
     def optim_step(self, stats: UpdateStats | None = None) -> float:
