@@ -133,6 +133,8 @@ _SYSTEMS: Mapping[str, tuple[str, tuple[str, str]]] = {
     "ADHint": ("adhint", ("step", "more right answers")),
     "SEELE": ("seele", ("step", "more right answers")),
     "PODS 32 → 8": ("pods", ("cpu_seconds", "1.7 to 3 times sooner")),
+    "Pilot-Commit": ("pilot_commit", ("rollouts", "1.5 to 1.9 times fewer rollouts, 2.3 to 4 than DAPO")),
+    "APRIL": ("april", ("decode_steps", "1.2 to 1.4 times the tokens per second")),
 }
 """Arm -> its recipe, and its claim."""
 SUMS = World(
