@@ -174,6 +174,17 @@ def test_what_was_written_before_tokens_could_be_given_is_read() -> None:
     assert decode(_save(columns), lambda name, index: group.task) == [group]
 
 
+def test_how_many_rollouts_came_first_is_kept_and_older_bytes_do_not_say_it() -> None:
+    group = made.group_of("g", 1.0, 0.0, 1.0, index=3, num_first=2)
+    plain = made.group_of("h", 1.0, index=3)
+    found = decode(encode([group, plain]), lambda name, index: group.task)
+    assert [each.num_first for each in found] == [2, None]
+    columns = load(encode([group]))
+    del columns["checksum"], columns["group_first"]
+    [older] = decode(_save(columns), lambda name, index: group.task)
+    assert older == group and older.num_first is None
+
+
 def test_open_groups_that_were_written_before_groups_could_be_closed_are_read() -> None:
     opens = [Open(group=made.group(name, index=3), ways=(Way(count=2),)) for name in "gh"]
     columns = load(encode_open(opens))

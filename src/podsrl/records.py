@@ -26,7 +26,7 @@ Number = TypeVar("Number", int, float)
 Item = TypeVar("Item")
 _REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 _NO_INDEX = -1
-"""Stands for `Group.index` = None."""
+"""Stands for `Group.index` = None, and for `Group.num_first` = None."""
 _CHECKSUM, _BEGUN = "checksum", "begun."
 _YOUNGER = {
     "given": "index",
@@ -61,6 +61,7 @@ def _group_columns(groups: Sequence[Group]) -> Columns:
         "group_step": _ints([group.step for group in groups]),
         "group_is_trained": np.array([group.is_trained for group in groups], dtype=bool),
         "group_size": _ints([len(group.rollouts) for group in groups]),
+        "group_first": _ints([_NO_INDEX if group.num_first is None else group.num_first for group in groups]),
         **_ragged("prompt", [group.prompt_ids for group in groups], np.int32),
         **_completion_columns(completions, np.float32),
         "reward": np.array([rollout.reward for rollout in rollouts], dtype=np.float64),
@@ -151,6 +152,8 @@ def _load(data: bytes, like: Columns) -> Columns:
     columns = load(data)
     if not np.array_equal(columns.pop(_CHECKSUM), _checksum(columns)):
         raise ValueError("their checksum is another")
+    if "group_first" in like and "group_first" not in columns:
+        columns["group_first"] = np.full(len(columns["group_size"]), _NO_INDEX)
     for prefix, (name, beside) in product(("", _BEGUN), _YOUNGER.items()):
         lengths, values = f"{prefix}{name}.lengths", f"{prefix}{name}.values"
         if lengths in like and lengths not in columns:
@@ -201,11 +204,12 @@ def _groups(columns: Columns, task_of: Callable[[str, int | None], Task]) -> Ite
         columns["group_index"].tolist(),
         columns["group_step"].tolist(),
         columns["group_is_trained"].tolist(),
+        columns["group_first"].tolist(),
         _split(list(_rollouts(columns)), columns["group_size"]),
         _rows(columns, "prompt", int),
         strict=True,
     )
-    for name, place, step, is_trained, rollouts, prompt_ids in heads:
+    for name, place, step, is_trained, num_first, rollouts, prompt_ids in heads:
         index = None if place == _NO_INDEX else place
         yield Group(
             id=str(name),
@@ -215,6 +219,7 @@ def _groups(columns: Columns, task_of: Callable[[str, int | None], Task]) -> Ite
             index=index,
             step=step,
             is_trained=is_trained,
+            num_first=None if num_first == _NO_INDEX else num_first,
         )
 
 

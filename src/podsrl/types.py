@@ -87,8 +87,8 @@ class Ask:
     num_rollouts: int
     """At least 1."""
     joins: str | None = None
-    """Id of the group of this step that the rollouts join, after those it has; None opens a new group; "" joins the
-    group of the ask before it, so that rollouts of a new group can be asked in several ways."""
+    """Id of the group of this step, or of `View.waiting`, that the rollouts join, after those it has; None opens a new
+    group; "" joins the group of the ask before it, so that rollouts of a new group can be asked in several ways."""
     prompt: str | tuple[Mapping[str, str], ...] | None = None
     """Shown in place of the task's own prompt, in the same forms: with a hint, say, or solved examples; None: the
     task's."""

@@ -97,5 +97,5 @@ def test_memory_that_is_not_there_is_named_before_anything_is_loaded() -> None:
     [note] = replay_notes(config, make_parts(config))
     rollouts = config.rollouts
     assert f"{3 * rollouts.num_rollouts * rollouts.max_new_tokens * 72:,} bytes" in note
-    with pytest.raises(UsageError, match=r"replay\.groups = 'fifo' keeps up to 1,000,000 groups"):
+    with pytest.raises(UsageError, match=r"replay\.groups = 'fifo' keeps at most 1,000,000 × "):
         Trainer(config_of("replay.groups=fifo", "options.fifo.size=1000000", "rollouts.max_new_tokens=400"))

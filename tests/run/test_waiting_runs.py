@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from loops import each
-from podsrl.errors import UsageError
+from podsrl.control.candidates import first
+from podsrl.errors import CheckpointError, UsageError
 from podsrl.generate import Request
 from podsrl.lib.machine import host_bytes
 from podsrl.run.before.replay import check_replay, replay_notes
@@ -15,7 +17,8 @@ from podsrl.run.before.sizes import make_parts
 from podsrl.run.saving.state import check_state
 from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group
-from runs import config_of, newest
+from runs import EXTRA, config_of, newest
+from tests.systems.made_up_groups import right_of, view
 from tests.systems.whole_steps import check_refused, check_resumed, lines, steps
 
 SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=4", "rollouts.max_new_tokens=24", "select.num_kept=4")
@@ -87,6 +90,34 @@ def test_the_numbers_of_a_step() -> None:
     assert not {"groups/waiting", "groups/resumed", "groups/age_max", "tokens/resumed"} & plain.keys()
 
 
+def test_parts_learn_from_all_rollouts_of_a_group_that_went_on() -> None:
+    for result in steps(run(*KEEP), 4):
+        for group in result.groups:
+            assert group.num_first is None and len(group.outcomes) == len(group.rollouts) == 4
+
+
+def test_a_question_whose_group_waits_comes_after_those_without() -> None:
+    seen = view(waiting=(right_of("old", 1, 4, index=7),), groups=(right_of("new", 1, 4, index=5),))
+    assert first(seen, np.array([7, 5, 9]), np.array([3.0, 2.0, 1.0]), 3) == [9, 7, 5]
+
+
+def test_data_that_changed_leaves_the_groups_out_and_later_checkpoints_are_whole(tmp_path: Path) -> None:
+    one = run(*KEEP)
+    steps(one, 2)
+    one.save(tmp_path / "one", EXTRA)
+    other = run(*KEEP, "task.digits=2")
+    checkpoint = newest(tmp_path / "one")
+    checkpoint.state["config"]["task"]["digits"] = 2
+    other.load(checkpoint, allow_data_change=True)
+    assert other.collector.waiting == () and "are of the data before" in other.warnings[-1]
+    steps(other, 1)
+    other.save(tmp_path / "other", EXTRA)
+    found = newest(tmp_path / "other")
+    check_state(found.path, found.state)
+    with pytest.raises(CheckpointError, match="data_position = 5, wanted at least 6"):
+        check_state(found.path, {**found.state, "data_position": 5})
+
+
 def test_a_resumed_run_goes_on_with_the_groups_that_wait(tmp_path: Path) -> None:
     said = check_resumed(lambda: run(*KEEP), tmp_path)
     checkpoint = newest(tmp_path)
@@ -149,6 +180,12 @@ def test_values_that_are_none_are_refused(overrides: tuple[str, ...], message: s
     check_refused(message, *overrides)
 
 
+def test_rewards_of_whole_batches_are_refused() -> None:
+    check_refused(
+        "judges a group piece by piece", *KEEP, 'task.rewards={"light_rewards:varied" = 1.0}', "task.correct=correct"
+    )
+
+
 def test_several_processes_are_refused() -> None:
     config = config_of(*KEEP)
     check_replay(config, make_parts(config), 1)
@@ -159,7 +196,7 @@ def test_several_processes_are_refused() -> None:
 def test_the_memory_is_said_at_the_start_and_refused_where_there_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(*KEEP)
     [note] = replay_notes(config, make_parts(config))
-    assert "2 groups of 4 rollouts with up to 24 tokens" in note and f"{2 * 4 * 24 * 72:,} bytes" in note
+    assert "at most 2 × 4 rollouts with up to 24 tokens" in note and f"{2 * 4 * 24 * 72:,} bytes" in note
     assert host_bytes() > 2 * 4 * 24 * 72
     monkeypatch.setattr("podsrl.run.before.replay.host_bytes", lambda: 100)
-    check_refused(r"replay\.unfinished = 'keep' keeps up to 2 groups.*this machine has 100", *KEEP)
+    check_refused(r"replay\.unfinished = 'keep' keeps at most 2 × 4 .*this machine has 100", *KEEP)

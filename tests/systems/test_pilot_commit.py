@@ -180,6 +180,7 @@ def test_what_it_does_not_go_with_is_refused() -> None:
     for override, wanted in (
         ("steps.name=ahead", "rollouts.generator=beside:beside"),
         ("replay.unfinished=keep", "rollouts.num_slots=0"),
+        ("steer.branch=small_steering:Unmoved", "rollouts.num_slots=0"),
     ):
         option = override.partition("=")[0]
         check_refused(rf"replay\.wait = 'pilot' with {option} = ", *SMALL, override, wanted)
@@ -192,4 +193,4 @@ def test_what_it_does_not_go_with_is_refused() -> None:
 def test_the_memory_of_the_buffer_is_said() -> None:
     config = config_of(*SMALL, recipe="mixed")
     [note] = replay_notes(config, make_parts(config))
-    assert "replay.wait = 'pilot' keeps up to 256 groups of 6 rollouts" in note
+    assert "replay.wait = 'pilot' keeps at most 256 × 6 rollouts" in note

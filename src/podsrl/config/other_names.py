@@ -287,7 +287,7 @@ _TABLE: tuple[tuple[Origin, str, str, str], ...] = (
     ("OpenRLHF", "vllm.enable_sleep ds.enable_sleep", "", _NO_SLEEP),
     ("OpenRLHF", "vllm.sync_backend", "", _NO_BUCKETS),
     ("OpenRLHF", "train.async_enable async_train", "steps.name", _AHEAD),
-    ("OpenRLHF", "train.partial_rollout_enable", "", "a step's rollouts are all generated to their end"),
+    ("OpenRLHF", "train.partial_rollout_enable", "replay.unfinished", '"keep"'),
     ("OpenRLHF", "train.colocate_*", "scale.generators", _OWN_PROCESSES),
     ("OpenRLHF", "actor.num_gpus_per_node", "--processes", _PROCESSES),
     ("OpenRLHF", "actor.num_nodes", "", _NODES),

@@ -40,11 +40,13 @@ def draw_candidates(view: View, count: int, most: int) -> NDArray[np.int64]:
 
 
 def first(view: View, candidates: NDArray[np.int64], scores: NDArray[np.float64], count: int) -> list[int]:
-    """The candidates with the largest scores, equal ones in their order; those that the step has not asked come first.
+    """The candidates with the largest scores, equal ones in their order; those that the step has not asked come first,
+    if no group of theirs waits.
 
     Where there are fewer than `count`, they are repeated.
     """
-    asked = [group.index for group in view.groups if group.is_trained and group.index is not None]
+    known = (*view.groups, *view.waiting)
+    asked = [group.index for group in known if group.is_trained and group.index is not None]
     order = np.lexsort((-scores, np.isin(candidates, asked)))
     best: list[int] = np.resize(candidates[order], count).tolist()
     return best

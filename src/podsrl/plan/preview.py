@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from podsrl.config.load import with_values
-from podsrl.config.schema import BudgetConfig, ModelConfig, RunConfig
+from podsrl.config.schema import BudgetConfig, ModelConfig, RolloutConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import default_bound
 from podsrl.lib.machine import total_bytes
@@ -94,7 +94,9 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
         prompts=rollouts.num_prompts,
         prompt_tokens=rollouts.num_prompts * rollouts.max_prompt_tokens,
         generated_tokens=rollouts.num_prompts * rollouts.num_rollouts * rollouts.max_new_tokens,
-        kept_tokens=rollouts.num_prompts * config.select.most_kept(rollouts.num_rollouts) * rollouts.max_new_tokens,
+        kept_tokens=_num_trained(config, rollouts)
+        * config.select.most_kept(rollouts.num_rollouts)
+        * rollouts.max_new_tokens,
         work=todo,
         num_micro_batches=-(-todo.update_tokens // todo.micro_batch_tokens),
         parts=tuple(parts),
@@ -118,6 +120,12 @@ def _sized(config: RunConfig, shape: ModelShape, num_processes: int, num_eval: i
     wanted = sum(part.num_bytes for part in parts if part.name == "key-values")
     bound = default_bound(find_device(config.model.device), held)
     return with_values(config, rollouts={"kv_cache_bytes": bound}) if 0 < bound < wanted else config
+
+
+def _num_trained(config: RunConfig, largest: RolloutConfig) -> int:
+    """Groups that a step trains on at most, of those of its largest round."""
+    only_some = config.replay.unfinished == "keep" or config.replay.wait != "nothing"
+    return config.rollouts.num_prompts if only_some else largest.num_prompts
 
 
 def _trained(config: RunConfig, shape: ModelShape) -> str:

@@ -59,6 +59,7 @@ def probing_config(config: RunConfig) -> RunConfig:
         ("scale.generators", config.scale.generators, 0),
         *((f"budget.{slot}", budget[slot], part) for slot, part in BudgetConfig().model_dump().items()),
         ("replay.unfinished", config.replay.unfinished, "drop"),
+        ("replay.wait", config.replay.wait, "nothing"),
         ("steer.prune", config.steer.prune, "never"),
         ("steer.branch", config.steer.branch, "never"),
     ):

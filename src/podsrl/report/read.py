@@ -114,10 +114,12 @@ class Run:
         return seconds | {OTHER: max(_mean(self.series("seconds/total")) - sum(seconds.values()), 0.0)}
 
     def tokens(self) -> dict[str, int]:
-        """The run's token ledger: what was generated, and what became of it."""
-        names = ("prompt", "generated", *FATES)
+        """The run's token ledger: what was generated, and what became of it by now."""
+        names = ("prompt", "generated", *FATES, "resumed")
         counts = {name: self.series(f"tokens/{name}") for name in names}
-        return {name: int(values[np.isfinite(values)].sum()) for name, values in counts.items()}
+        found = {name: int(values[np.isfinite(values)].sum()) for name, values in counts.items()}
+        found["postponed"] -= found.pop("resumed")  # of a group that waits for several steps each has counted all
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,7 +170,7 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
         with excuse("the questions, their prompts and the rewards"):
             found = _with_questions(found, config, load_task_set(config.task), is_trained)
             on_error.callback(found.close)
-            check_unfinished(config, found.generator, has_turns=found.environment is not None)
+            check_unfinished(config, found.generator, found.scorer, has_turns=found.environment is not None)
             of_questions = _question_advice(config, found)
         # Its workers, where there are any, are ready by the time the prompts are tokenised.
         with excuse("the tokenizer and the prompts"):

@@ -9,16 +9,18 @@ from podsrl.generate import Kind
 from podsrl.lib.machine import host_bytes
 from podsrl.lib.slots import GO_ON, Slots
 from podsrl.run.before.sizes import at_most
+from podsrl.score import Scorer
 
 _TOKEN_BYTES = 72
 """Of a token of a completion: a number and a log-prob as Python objects (28 rounded up, and 24), and two pointers."""
 
 
-def check_unfinished(config: RunConfig, kind: Kind, *, has_turns: bool) -> None:
+def check_unfinished(config: RunConfig, kind: Kind, scorer: Scorer | None, *, has_turns: bool) -> None:
     """Groups that wait for the next step go with the other options.
 
     Args:
         kind: makes the generator; one of your own tells its abilities later.
+        scorer: judges; None: not known.
         has_turns: an environment answers the model's turns.
 
     Raises:
@@ -28,12 +30,13 @@ def check_unfinished(config: RunConfig, kind: Kind, *, has_turns: bool) -> None:
         for other, got, plain in (
             ("steps.name", config.steps.name, "sync"),
             ("steer.close", config.steer.close, "never"),
+            ("steer.branch", config.steer.branch, "never"),
             ("replay.unfinished", config.replay.unfinished, "drop"),
         ):
             if got != plain:
                 raise UsageError(
-                    f"replay.wait = {config.replay.wait!r} with {other} = {got!r}: groups wait from one step to the "
-                    f"next for one reason alone; set {other} = {plain!r}, or replay.wait = 'nothing'"
+                    f"replay.wait = {config.replay.wait!r} with {other} = {got!r}: when a step ends, a group has to "
+                    f"have what was asked; set {other} = {plain!r}, or replay.wait = 'nothing'"
                 )
     if config.replay.unfinished == "drop":
         return
@@ -53,6 +56,11 @@ def check_unfinished(config: RunConfig, kind: Kind, *, has_turns: bool) -> None:
                 f"replay.unfinished = 'keep' with {option} = {value!r}: {reason}; set {option} = {wanted!r}, or "
                 "replay.unfinished = 'drop'"
             )
+    if scorer is not None and scorer.batches:
+        raise UsageError(
+            f"replay.unfinished = 'keep' judges a group piece by piece, and the reward function {scorer.batches[0]!r} "
+            "takes a batch of completions: write it as f(task, completion), or set replay.unfinished = 'drop'"
+        )
     if has_turns:
         raise UsageError(
             "replay.unfinished = 'keep' with a task whose environment answers: a rollout would wait between two turns; "
@@ -104,7 +112,7 @@ def _note(option: str, most_groups: int, config: RunConfig, slots: Slots) -> str
     rollouts = at_most(config, slots).rollouts
     needed, there = most_groups * rollouts.num_rollouts * rollouts.max_new_tokens * _TOKEN_BYTES, host_bytes()
     takes = (
-        f"{option} keeps up to {most_groups:,} groups of {rollouts.num_rollouts} rollouts with up to "
+        f"{option} keeps at most {most_groups:,} × {rollouts.num_rollouts} rollouts with up to "
         f"{rollouts.max_new_tokens} tokens each, which take up to {needed:,} bytes"
     )
     if needed > there:

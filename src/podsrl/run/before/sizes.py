@@ -61,13 +61,10 @@ def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
         >>> at_most(RunConfig()) == RunConfig()
         True
     """
-    num_groups = config.replay.num_groups(config.rollouts.num_prompts)
-    if num_groups != config.rollouts.num_prompts:
-        return with_values(config, rollouts={"num_prompts": num_groups})
     if not _other_parts(config):
         return config
-    slots = slots or make_parts(config)
-    num_prompts, num_rollouts = slots.most(config.rollouts.num_prompts, config.rollouts.num_rollouts)
+    slots, num_groups = slots or make_parts(config), config.replay.num_groups(config.rollouts.num_prompts)
+    num_prompts, num_rollouts = slots.most(num_groups, config.rollouts.num_rollouts)
     return with_values(config, rollouts={"num_prompts": num_prompts, "num_rollouts": num_rollouts})
 
 
@@ -123,4 +120,5 @@ def _other_parts(config: RunConfig) -> dict[str, str]:
     """Option of a slot that may make other sizes than the config's -> the part that fills it, if not by default."""
     default, budget, branch = BudgetConfig().model_dump(), config.budget.model_dump(), config.steer.branch
     others = {f"budget.{slot}": name for slot, name in budget.items() if name != default[slot]}
-    return others if branch == "never" else {**others, BRANCH.option: branch}
+    others |= {} if branch == "never" else {BRANCH.option: branch}
+    return others if config.replay.unfinished == "drop" else {**others, "replay.unfinished": "keep"}

@@ -121,9 +121,11 @@ def _contradictions(state: StoredState, config: RunConfig, step: int) -> Iterato
     """What does not agree with the other entries, with the config, or with the step in the folder's name."""
     wanted = {"step": step, "version": state.optimizer.num_steps}
     if config.budget == BudgetConfig():
-        num_prompts = config.rollouts.num_prompts
-        ahead = config.replay.num_groups(num_prompts) - num_prompts if step else 0
-        wanted["data_position"] = step * num_prompts + ahead
+        least = step * config.rollouts.num_prompts
+        if config.replay.unfinished == "drop":
+            wanted["data_position"] = least
+        elif state.data_position < least:  # more are asked, and again where a change of the data left some out
+            yield f"data_position = {state.data_position}, wanted at least {least}"
     for name, value in wanted.items():
         if (is_there := getattr(state, name)) != value:
             yield f"{name} = {is_there}, wanted {value}"

@@ -108,11 +108,8 @@ class Collector:
         """
         with stage("generate"):
             view = self._closing.opening(view, self.waiting)
-            if self._waits is None:
-                self.round = self._begun(view, {}, first=self.waiting)
-            else:
-                view = replace(view, waiting=tuple(each.group for each in self.waiting))
-                self.round = self._begun(view, {})
+            view = replace(view, waiting=tuple(each.group for each in self.waiting))
+            self.round = self._begun(view, {}, first=self.waiting if self._waits is None else ())
 
     def read(self, *, is_judged: bool = False) -> None:
         """Wait until the round that has begun, if one has, is generated.
@@ -143,12 +140,13 @@ class Collector:
         left, seen = oldest_first(waiting), view.groups
         if self._waits is not None:
             left, seen = self._left(opens, view, set(self._waits(view)))
-        trained = self.budget.trained(view) - {each.group.id for each in left}
+        waits = {each.group.id for each in left}
+        trained = self.budget.trained(view) - waits
         self.budget.check_sizes({name: each.size for name, each in opens.items() if name in trained})
         return Collected(
             seen=seen,
             trained=trained,
-            unfinished=tuple(each for each in opens.values() if each.begun or each.pruned),
+            unfinished=tuple(each for name, each in opens.items() if name not in waits and (each.begun or each.pruned)),
             waiting=left,
             num_resumed_tokens=sum(done.num_drawn for each in self.waiting for done in each.completions),
             data_position=view.stream.position,

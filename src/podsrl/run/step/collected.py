@@ -24,9 +24,9 @@ class Collected:
     unfinished: tuple[Open, ...]
     """Groups with rollouts that were begun and are in no group: postponed ones, or the group was closed before them."""
     waiting: tuple[Open, ...] = ()
-    """Groups that go on in the next step, the oldest first."""
+    """Groups that wait for later steps, the oldest first."""
     num_resumed_tokens: int = 0
-    """That earlier steps drew, of the groups that went on in this one."""
+    """That earlier steps drew, of the groups that waited for this one."""
     data_position: int
     """Where the data stream stands after them."""
     stats: EngineStats
@@ -70,15 +70,15 @@ class Load:
     """Rollouts whose judging was stopped at a lowered limit."""
     stopped_reasons: tuple[str, ...]
     num_postponed: int
-    """Completions that came back unfinished and are in no group, and those of groups that go on in the next step."""
+    """Completions that came back unfinished and are in no group, and those of groups that wait for later steps."""
     num_postponed_tokens: int
     num_pruned: int
     """Rollouts that were begun and are in no group, because it was closed before them."""
     num_pruned_tokens: int
     num_waiting: int
-    """Groups that go on in the next step."""
+    """Groups that wait for later steps."""
     num_resumed_tokens: int
-    """That earlier steps drew, of those that went on in this one."""
+    """That earlier steps drew, of those that waited for this one."""
 
 
 def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | None, processes: Processes) -> Load:

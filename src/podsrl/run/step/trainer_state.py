@@ -67,7 +67,8 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     trainer.settle()
     state = checkpoint.state
     new_options = check_config(checkpoint, trainer.config)
-    has_other_data = check_data(checkpoint, trainer.data, is_allowed=allow_data_change) is not None
+    check_data(checkpoint, trainer.data, is_allowed=allow_data_change)
+    has_other_data = state["data"]["train"] != trainer.data["train"]
     trainer.policy.load(checkpoint.model, write_shard)
     moments = checkpoint.optimizer(shard_moment(trainer.model))
     trainer.learner.updater.load_state_dict(moments, state["optimizer"])

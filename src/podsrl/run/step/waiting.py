@@ -5,9 +5,9 @@ them are whole, all that still runs is put off with its tokens. The next step be
 first, and asks new ones up to the same number. A rollout that goes on draws each further token as without the stop:
 with the random number of the token's place, by the weights of then.
 
-A group is trained on, or it waits: none is thrown away. Groups that were whole in surplus wait too, and come first. A
-step waits for a group that began `most_age` steps before, so none is older. Short groups are whole first: those of the
-first steps are shorter than their questions' own, and the long ones follow.
+A group is for this step, or it waits: none is thrown away. Groups that were whole in surplus wait too, and come first.
+A step waits for a group that began `most_age` steps before, so none is older. Short groups are whole first: those of
+the first steps are shorter than their questions' own, and the long ones follow.
 
 Which groups are whole first is up to the order in which the engine generates, so to `rollouts.num_slots` and
 `rollouts.scheduler`; the tokens of a rollout are not, but for the weights that draw them.
@@ -60,6 +60,10 @@ class FirstGroups(Whole):
                 coming.end_all()
         self._first = sorted(whole, key=lambda name: name not in due)[: self._num_trained]
         return with_completions(opens, found)
+
+    def closed(self, view: View, each: Open) -> Open:
+        """As `Closing.closed`: the group was asked whole, in however many steps its rollouts came."""
+        return replace(each, group=replace(each.group, num_first=None))
 
     def whole(self, opens: Sequence[Open]) -> list[Open]:
         """As `Closing.whole`."""
