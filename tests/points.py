@@ -13,7 +13,7 @@ from typing import Any
 from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig, SteerConfig
-from podsrl.control import RECALL, SLOTS, WAIT, Budget, budget_names
+from podsrl.control import RECALL, REPAIR, SLOTS, WAIT, Budget, budget_names
 from podsrl.errors import UsageError
 from podsrl.lib.part_states import split_states
 from podsrl.lib.slots import Slots, make_slots
@@ -102,9 +102,10 @@ def slots_of(tree: Mapping[str, Any]) -> Slots:
     """
     own = tree.get("replay", {})
     replay = {RECALL.option: [own.get("groups", "nothing")], WAIT.option: [own.get("wait", "nothing")]}
+    replay[REPAIR.option] = [own.get("repair", "never")]
     loss = {SHAPE.option: tree["loss"]["shape"], BOUND.option: ["same"]}
     return make_slots(
-        (*SLOTS, RECALL, WAIT, SHAPE, BOUND), budget_names(tree["budget"]) | replay | loss, tree["options"]
+        (*SLOTS, RECALL, WAIT, REPAIR, SHAPE, BOUND), budget_names(tree["budget"]) | replay | loss, tree["options"]
     )
 
 

@@ -30,6 +30,8 @@ DropReason = Literal["not_selected", "invalid", "group_too_small", "pruned"]
 """not_selected: the rule preferred others; invalid: no usable reward; group_too_small: under two valid rollouts;
 pruned: it was ended before it had a reward."""
 
+REPAIRED = "repaired"
+"""`Rollout.origin` of one that `replay.repair` made."""
 FORK = "fork"
 """`Rollout.origin` of one that went on from the tokens of another (`steer.branch`)."""
 

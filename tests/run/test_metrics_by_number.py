@@ -211,6 +211,7 @@ def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
         "tokens/recalled",
         "rollouts/recalled",
         "tokens/resumed",
+        "rollouts/repaired",
         "groups/waiting",
         "groups/resumed",
         "groups/age_max",

@@ -24,6 +24,8 @@ from podsrl.control import (
     PRUNES,
     QUESTIONS,
     RECALLS,
+    REPAIR,
+    REPAIRS,
     ROLLOUTS,
     WAITS,
     make_budget,
@@ -47,6 +49,7 @@ TABLES = {
     "steer.prune": PRUNES,
     "replay.groups": RECALLS,
     "replay.wait": WAITS,
+    "replay.repair": REPAIRS,
     "steer.branch": BRANCHES,
 }
 
@@ -79,6 +82,7 @@ def test_every_part_is_used_by_a_recipe() -> None:
         ("steer.branch", "never"),
         ("replay.groups", "nothing"),
         ("replay.wait", "nothing"),
+        ("replay.repair", "never"),
     }
     defaults = {(f"budget.{slot}", name) for slot, name in DEFAULTS.items()}
     assert {(key, name) for key, table in TABLES.items() for name in table} - defaults <= used
@@ -120,6 +124,7 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("rollouts prune shape", "contrast"): {"at": ([], [0], [1.5]), "more": (-1, 65), "most": (1, 1025)},
     ("prune", "quality"): {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
     ("prune", "states"): {"at": ([0], [2.5])},
+    ("repair", "scope"): {"share": (0, 1.5)},
     ("enough rollouts keep", "pilot"): {
         **{"pilots": (1, 2.5), "lower": (-0.1, 1.0), "upper": (-0.1, 1.0, 0.9), "wide": (0, 65), "rounds": (1, 16)},
         **{"most_age": [0], "size": [0]},
@@ -132,7 +137,13 @@ OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
     ("shape", "bins"): {"beta": [0], "eta": [-1], "clip": [0], "largest": [0], "gamma": [2], "hysteresis": [0.5]},
 }
 """Slots and the part in them -> values of its options that are out of their ranges."""
-NEEDED = {"quality": {"at": 8}, "ambiguous": {"until": 8}, "contrast": {"at": [8]}, "pilot": {"pilots": 2}}
+NEEDED = {
+    "quality": {"at": 8},
+    "ambiguous": {"until": 8},
+    "contrast": {"at": [8]},
+    "pilot": {"pilots": 2},
+    "scope": {"repair": "podsrl.tasks.arithmetic:repair"},
+}
 """Part -> options without a default."""
 
 
@@ -147,7 +158,7 @@ NEEDED = {"quality": {"at": 8}, "ambiguous": {"until": 8}, "contrast": {"at": [8
 )
 def test_an_option_out_of_its_range_is_named(slots: str, part: str, option: str, value: object) -> None:
     options = {part: {**NEEDED.get(part, {}), option: value}}
-    others = {"shape": SHAPE, "prune": PRUNE, "branch": BRANCH}
+    others = {"shape": SHAPE, "prune": PRUNE, "branch": BRANCH, "repair": REPAIR}
     with pytest.raises(UsageError, match=rf"^options\.{part}\.{option} = "):
         if named := [others[slot] for slot in slots.split() if slot in others]:
             make_slots(named, {slot.option: [part] for slot in named}, options)

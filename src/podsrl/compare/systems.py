@@ -100,9 +100,14 @@ def parts_of_slots(system: System) -> dict[str, list[str]]:
     """
     filled: dict[str, list[str]] = {}
     for key, value in system.changes.items():
-        if key in ("loss.shape", "steer.prune", "steer.branch", "replay.groups", "replay.wait") or key.startswith(
-            "budget."
-        ):
+        if key in (
+            "loss.shape",
+            "steer.prune",
+            "steer.branch",
+            "replay.groups",
+            "replay.wait",
+            "replay.repair",
+        ) or key.startswith("budget."):
             for name in [value] if isinstance(value, str) else value:
                 filled.setdefault(name, []).append(key)
     return filled

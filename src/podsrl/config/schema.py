@@ -301,6 +301,9 @@ class ReplayConfig(Section):
     """Which groups are not trained on yet, so that later steps may ask more rollouts of them: "nothing", "pilot"
     (Pilot-Commit: questions that a few rollouts find worth more; with the parts of that name in `[budget]`), or
     "module:function"."""
+    repair: Annotated[str, Names("podsrl.control:REPAIRS")] = "never"
+    """Which rollouts are repaired, and join their group as further ones: "never", "scope" (SCOPE: wrong ones go on from
+    their first wrong step by a solution), or "module:function"."""
     unfinished: Literal["drop", "keep"] = "drop"
     """"keep": a step begins more groups than it trains on and ends when enough are whole; the others go on in the next
     step, with the tokens that they have. "drop": every group is generated to its end."""

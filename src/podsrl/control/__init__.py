@@ -17,7 +17,7 @@ from podsrl.control.base import (
     View,
     Wait,
 )
-from podsrl.control.budget import Budget, make_budget, recalled, waiting_ids
+from podsrl.control.budget import Budget, make_budget, recalled, repaired, waiting_ids
 from podsrl.control.steer import Steering
 from podsrl.control.tables import (
     BRANCH,
@@ -32,6 +32,8 @@ from podsrl.control.tables import (
     QUESTIONS,
     RECALL,
     RECALLS,
+    REPAIR,
+    REPAIRS,
     ROLLOUTS,
     SLOTS,
     WAIT,
@@ -53,6 +55,8 @@ __all__ = [
     "QUESTIONS",
     "RECALL",
     "RECALLS",
+    "REPAIR",
+    "REPAIRS",
     "ROLLOUTS",
     "SLOTS",
     "WAIT",
@@ -67,6 +71,7 @@ __all__ = [
     "Prune",
     "Questions",
     "Recall",
+    "Repair",
     "Rollouts",
     "Steering",
     "Stream",
@@ -75,5 +80,6 @@ __all__ = [
     "budget_names",
     "make_budget",
     "recalled",
+    "repaired",
     "waiting_ids",
 ]

@@ -9,11 +9,11 @@ from numbers import Integral, Real
 from typing import Any
 
 from podsrl.control.base import View
-from podsrl.control.tables import RECALL, SLOTS, WAIT, budget_names
+from podsrl.control.tables import RECALL, REPAIR, SLOTS, WAIT, budget_names
 from podsrl.errors import UsageError, short
 from podsrl.lib.slots import Filled, Slots, make_slots
 from podsrl.lib.user_function import calling
-from podsrl.types import Ask, Group
+from podsrl.types import Ask, Completion, Group
 
 MAX_ASKS = 1 << 20
 """In one round; a budget that asks for more is mistaken, or endless."""
@@ -179,6 +179,30 @@ def recalled(slots: Slots, view: View) -> list[Group]:
             got = f"the group {group.id!r} twice" if isinstance(group, Group) else short(group)
             raise UsageError(f"{part.option} gave {got}; wanted groups of earlier steps, each once")
         known.add(group.id)
+    return found
+
+
+def repaired(slots: Slots, view: View, group: Group) -> list[Completion]:
+    """What `replay.repair` adds to a group.
+
+    Args:
+        slots: filled, `REPAIR` among them.
+        view: after the last round.
+        group: of the step, judged.
+
+    Raises:
+        UsageError: the part raised, or gave something else than completions of the group with the next indices, some
+            of whose tokens are given.
+    """
+    [part] = slots[REPAIR.option]
+    size = len(group.rollouts)
+    found = _as_list(part(view, group), part.option, "completions", MAX_ROLLOUTS)
+    for place, done in enumerate(found, start=size):
+        if not isinstance(done, Completion) or (done.request_id, done.index) != (group.id, place) or not done.given:
+            raise UsageError(
+                f"{part.option} gave {short(done)}; wanted completions of group {group.id!r} with the indices {size}, "
+                f"{size + 1} … and given tokens"
+            )
     return found
 
 

@@ -33,14 +33,14 @@ from podsrl.lib.part_states import split_states, whole_states
 from podsrl.lib.slots import Filled, Slots, make_slots
 from podsrl.lib.user_function import calling
 from podsrl.lib.watch import Act, End, Fork, Live, Note
-from podsrl.types import Group
+from podsrl.types import Completion, Group
 
 _PLAIN = "plain"
 """Name of what is no array: names, options and plain state, as JSON. An array's name has a "/"."""
 
 
 class Never:
-    """No group is closed, no rollout is ended and none is forked."""
+    """No group is closed, and no rollout is ended, forked or repaired."""
 
     at: Collection[int] = ()
 
@@ -54,6 +54,10 @@ class Never:
 
     def branch(self, live: Live) -> list[Fork]:
         """Every rollout goes on alone."""
+        return []
+
+    def repair(self, view: View, group: Group) -> list[Completion]:
+        """Every rollout stays as it is."""
         return []
 
 

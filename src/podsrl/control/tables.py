@@ -103,7 +103,11 @@ PRUNE = Slot("steer.prune", PRUNES, ("live",))
 BRANCH = Slot("steer.branch", BRANCHES, ("live",))
 RECALL = Slot("replay.groups", RECALLS, ("view",))
 """Asked when all of the step's groups are judged; so is the next one."""
+REPAIRS: Table[Factory] = Table({"never": "podsrl.control.steer:Never", "scope": "podsrl.systems.scope:Scope"})
+"""For `replay.repair`."""
 WAIT = Slot("replay.wait", WAITS, ("view",))
+REPAIR = Slot("replay.repair", REPAIRS, ("view", "group"))
+"""Asked before these two, of each group that is judged."""
 SLOTS = (
     Slot("budget.enough", ENOUGH, ("view",)),
     Slot("budget.questions", QUESTIONS, ("view", "count")),

@@ -60,6 +60,7 @@ def probing_config(config: RunConfig) -> RunConfig:
         *((f"budget.{slot}", budget[slot], part) for slot, part in BudgetConfig().model_dump().items()),
         ("replay.unfinished", config.replay.unfinished, "drop"),
         ("replay.wait", config.replay.wait, "nothing"),
+        ("replay.repair", config.replay.repair, "never"),
         ("steer.prune", config.steer.prune, "never"),
         ("steer.branch", config.steer.branch, "never"),
     ):

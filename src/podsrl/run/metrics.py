@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from podsrl.run.group_log import group_line
 from podsrl.run.step.opens import TOO_LONG
 from podsrl.run.step.step_result import StepResult, samples_by_group
-from podsrl.types import Group, Rollout
+from podsrl.types import REPAIRED, Group, Rollout
 
 Json = dict[str, Any]
 MAX_REASONS = 3
@@ -37,7 +37,9 @@ def step_metrics(result: StepResult) -> Json:
         "reward_std/all": _mean(np.array([_std(rewards) for rewards in valid_rewards])),
         "reward_std/kept": _mean(np.array([_std(rewards) for rewards in kept_rewards])),
         **_by_reward_function(rollouts),
-        "accuracy/all": _mean(np.array([r.is_correct for r in (*rollouts, *left_out)], dtype=np.float64)),
+        "accuracy/all": _mean(
+            np.array([r.is_correct for r in (*rollouts, *left_out) if r.origin != REPAIRED], dtype=np.float64)
+        ),
         "groups/all": len(pools),
         "groups/zero_signal": sum(1 for rewards in kept_rewards if len(rewards) == 0 or rewards.min() == rewards.max()),
         "groups/invalid": sum(1 for _, of_pool in pools if not of_pool),
@@ -49,6 +51,7 @@ def step_metrics(result: StepResult) -> Json:
         "rollouts/left_out": len(left_out),
         "rollouts/probes": len(_judged(result.probes)),
         **_guided(result),
+        **_repaired(rollouts),
         **_lags(result),
         **_without_verdict(result, rollouts),
         "rollouts/truncated": sum(1 for rollout in rollouts if rollout.completion.finish_reason == "length"),
@@ -176,6 +179,12 @@ def _guided(result: StepResult) -> Json:
         "rollouts/guided": sum(1 for _, prompt_ids in origins if prompt_ids is not None),
         "rollouts/guide_too_long": sum(1 for origin, _ in origins if origin == TOO_LONG),
     }
+
+
+def _repaired(rollouts: Sequence[Rollout]) -> Json:
+    """Rollouts that were put right, in steps in which there are some."""
+    count = sum(rollout.origin == REPAIRED for rollout in rollouts)
+    return {"rollouts/repaired": count} if count else {}
 
 
 def _lags(result: StepResult) -> Json:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,6 +158,21 @@ def worked_solution(task: Task) -> str:
     """
     a, _, b = task.id.partition("+")
     return careful_solution(int(a), int(b))
+
+
+def repair(task: Task, answer: str) -> tuple[int, str] | None:
+    """The place where an answer's first word differs from the careful solution's, and the rest of that; None: the first
+    word does, or none.
+
+    Example:
+        >>> repair(addition_task(47, 85), "7+5=12 4+8+1=12 Answer: 122.")
+        (7, '4+8+1=13 Answer: 132.')
+    """
+    right, words = worked_solution(task).split(" "), answer.split(" ")
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(right, words, strict=False)))
+    if not same or same in (len(words), len(right)):
+        return None
+    return len(" ".join(words[:same])) + 1, " ".join(right[same:])
 
 
 def first_words(task: Task) -> list[str]:

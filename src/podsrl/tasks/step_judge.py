@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 from podsrl.errors import UsageError
 from podsrl.tasks.steps import VERBS, Story
@@ -19,6 +20,7 @@ _QUESTION = re.compile(
     r"(?:How many (?P=things) are left|(?P<tens>In tens, are five or more left over))\?\n",
     re.ASCII,
 )
+_SENTENCE_OF_SOLUTION = re.compile(r"[^. ][^.]*\.")
 _SENTENCE = re.compile(r"[^.]*\.|[^.]+\Z")
 
 
@@ -108,6 +110,27 @@ def first_wrong(question: str, answer: str) -> int | None:
         'First 47+5=52. '
     """
     return next((step.start for step in judge_steps(question, answer) if not step.is_right), None)
+
+
+def repair(task: Task, answer: str) -> tuple[int, str] | None:
+    """The place of an answer's first wrong step, and what a right solution says from there on; None: the first step is
+    wrong, or none is.
+
+    Example:
+        >>> question = "Ann has 47 pens. First she finds 5. Second she sells 3. In tens, are five or more left over?\\n"
+        >>> answer = "First 47+5=52. Second 52+3=55. 5 over. Answer: 1."
+        >>> place, rest = repair(Task(id="a", prompt=question, answer="1"), answer)
+        >>> answer[:place], rest
+        ('First 47+5=52. ', 'Second 52-3=49. 9 over. Answer: 1.')
+    """
+    steps = judge_steps(str(task.prompt), answer)
+    right = list(takewhile(lambda step: step.is_right, steps))
+    if not right or len(right) == len(steps):
+        return None
+    told = [answer[step.start : step.end] for step in right]
+    place = sum(not text.startswith("Check:") for text in told)
+    rest = " ".join(_SENTENCE_OF_SOLUTION.findall(worked_solution(task))[place:])
+    return (steps[len(right)].start, rest) if rest else None
 
 
 def _is_step_of_verb(text: str) -> bool:

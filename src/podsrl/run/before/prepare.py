@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from podsrl.config.bounds import kept_of
-from podsrl.config.schema import BudgetConfig, CostsConfig, RunConfig
+from podsrl.config.schema import CostsConfig, RunConfig
 from podsrl.control import Budget
 from podsrl.errors import UsageError
 from podsrl.generate import Kind, resolve_generator
@@ -42,7 +42,7 @@ from podsrl.run.before.offline import skip_unreachable_hub
 from podsrl.run.before.prompt_lengths import fit_prompts, looked_at
 from podsrl.run.before.replay import check_unfinished, replay_notes
 from podsrl.run.before.settle import settle
-from podsrl.run.before.sizes import check_sizes, make_parts
+from podsrl.run.before.sizes import check_sizes, grows_groups, make_parts
 from podsrl.run.before.steering import check_steering, check_watching
 from podsrl.score import EXTRACTORS, Environment, Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
@@ -221,7 +221,7 @@ def _resolve_names(config: RunConfig) -> Found:
         raise UsageError(f"[options.vllm]: {generator.option} does not read it; remove the table")
     slots = make_parts(config)
     size = check_sizes(config, slots) // select.num_chunks
-    keeps_all = select.rule == "keep_all" and (config.budget != BudgetConfig() or config.steer.branch != "never")
+    keeps_all = select.rule == "keep_all" and grows_groups(config)
     kept = size if keeps_all else kept_of(select.kept_of_chunk, size)
     try_rule(rule, size, kept)
     groups, selections, advantages = try_advantage(advantage, kept)

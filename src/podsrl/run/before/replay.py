@@ -32,6 +32,7 @@ def check_unfinished(config: RunConfig, kind: Kind, scorer: Scorer | None, *, ha
             ("steer.close", config.steer.close, "never"),
             ("steer.branch", config.steer.branch, "never"),
             ("replay.unfinished", config.replay.unfinished, "drop"),
+            ("replay.repair", config.replay.repair, "never"),
         ):
             if got != plain:
                 raise UsageError(

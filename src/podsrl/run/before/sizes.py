@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from podsrl.config.load import with_values
 from podsrl.config.schema import BudgetConfig, RunConfig
-from podsrl.control import BRANCH, CLOSE, PRUNE, RECALL, SLOTS, WAIT, budget_names
+from podsrl.control import BRANCH, CLOSE, PRUNE, RECALL, REPAIR, SLOTS, WAIT, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import resolve_generator
 from podsrl.lib.slots import Slots, make_slots
@@ -45,10 +45,15 @@ def make_parts(config: RunConfig) -> Slots:
     generator = resolve_generator(config.rollouts.generator, config.options)
     options = {name: table for name, table in config.options.items() if name != generator.options_name}
     steer = {slot.option: [getattr(config.steer, slot.method)] for slot in (CLOSE, PRUNE, BRANCH)}
-    others = {RECALL.option: [config.replay.groups], WAIT.option: [config.replay.wait], SHAPE.option: config.loss.shape}
+    others = {
+        RECALL.option: [config.replay.groups],
+        WAIT.option: [config.replay.wait],
+        REPAIR.option: [config.replay.repair],
+        SHAPE.option: config.loss.shape,
+    }
     others |= {BOUND.option: [config.loss.bound]}
     names = {**budget_names(config.budget.model_dump()), **steer, **others}
-    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, RECALL, WAIT, SHAPE, BOUND), names, options)
+    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, RECALL, WAIT, REPAIR, SHAPE, BOUND), names, options)
 
 
 def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
@@ -116,9 +121,15 @@ def check_sizes(config: RunConfig, slots: Slots) -> int:
     return largest.num_rollouts
 
 
+def grows_groups(config: RunConfig) -> bool:
+    """Whether groups may have other numbers of rollouts than the config's."""
+    return config.budget != BudgetConfig() or {config.steer.branch, config.replay.repair} != {"never"}
+
+
 def _other_parts(config: RunConfig) -> dict[str, str]:
     """Option of a slot that may make other sizes than the config's -> the part that fills it, if not by default."""
     default, budget, branch = BudgetConfig().model_dump(), config.budget.model_dump(), config.steer.branch
     others = {f"budget.{slot}": name for slot, name in budget.items() if name != default[slot]}
     others |= {} if branch == "never" else {BRANCH.option: branch}
+    others |= {} if config.replay.repair == "never" else {REPAIR.option: config.replay.repair}
     return others if config.replay.unfinished == "drop" else {**others, "replay.unfinished": "keep"}

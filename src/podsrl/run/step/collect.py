@@ -34,7 +34,7 @@ from podsrl.run.step.waiting import oldest_first
 from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes
 from podsrl.score import Scorer
-from podsrl.types import Completion, Group, Open, Rollout, Task, Way
+from podsrl.types import REPAIRED, Completion, Group, Open, Rollout, Task, Way
 
 MAX_REMEMBERED_PROMPTS = 4096
 
@@ -59,6 +59,7 @@ class Collector:
         max_guided_tokens: a guide's prompt that is longer is dropped, and the task's own is asked.
         closing: what becomes of groups while they are generated.
         waits: which groups wait for later steps, that may ask more of them; None: those that `closing` leaves.
+        repairs: what is added to a group when all of it is judged; None: nothing.
         watch: sees the rollouts of a step while they are generated; None: nothing does.
         talks: what is said to rollouts whose turn has ended.
         kind, num_words: as in `answers_of`.
@@ -78,6 +79,7 @@ class Collector:
         max_guided_tokens: int,
         closing: Closing,
         waits: Callable[[View], Sequence[str]] | None = None,
+        repairs: Callable[[View, Group], Sequence[Completion]] | None = None,
         watch: Watch | None,
         talks: Talks = no_talks,
         kind: Kind,
@@ -93,7 +95,7 @@ class Collector:
         self._train = train
         self._max_prompt_tokens, self._max_guided_tokens = max_prompt_tokens, max_guided_tokens
         self._closing, self._waits, self._watch, self._talks = closing, waits, watch, talks
-        self._kind, self._num_words = kind, num_words
+        self._kind, self._num_words, self._repairs = kind, num_words, repairs
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
 
     def begin(self, view: View, *, stage: Stage = nullcontext) -> None:
@@ -136,6 +138,10 @@ class Collector:
             with stage("generate"):
                 rounds.append(self._begun(view, opens))
                 self._read(rounds[-1], is_judged=True)
+        if self._repairs is not None:
+            longer = self._repaired(view, opens, stage)
+            opens |= {each.group.id: each for each in longer}
+            view = view.after([each.group for each in longer])
         self.judge.new_step()
         left, seen = oldest_first(waiting), view.groups
         if self._waits is not None:
@@ -154,6 +160,18 @@ class Collector:
             peak_kv_bytes=max(each.peak_kv_bytes for each in rounds),
             overlapped_seconds=rounds[0].overlapped_seconds,
         )
+
+    def _repaired(self, view: View, opens: Mapping[str, Open], stage: Stage) -> list[Open]:
+        """The groups that get repaired rollouts, with these."""
+        assert self._repairs is not None
+        longer = []
+        with stage("score"):
+            for each in opens.values():
+                if made := self._repairs(view, each.group):
+                    way = Way(count=len(made), origin=REPAIRED)
+                    longer.append(replace(each, ways=(*each.ways, way), begun=tuple(made)))
+            found = self._score(self._processes.share(longer))
+        return self._grown(longer, found, stage)
 
     def _left(
         self, opens: Mapping[str, Open], view: View, names: Set[str]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from podsrl.config.schema import CostsConfig, RunConfig
-from podsrl.control import BRANCH, CLOSE, PRUNE, Steering, View, waiting_ids
+from podsrl.control import BRANCH, CLOSE, PRUNE, Steering, View, repaired, waiting_ids
 from podsrl.generate import Generator, Sampling, Watch, abilities_of
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.seeds import derive
@@ -112,6 +112,7 @@ def new_collector(
         num_words=len(model.get_input_embeddings().weight),
         closing=_closing(config, parts),
         waits=None if config.replay.wait == "nothing" else partial(waiting_ids, parts.slots),
+        repairs=None if config.replay.repair == "never" else partial(repaired, parts.slots),
         watch=_watch(config, parts),
         talks=_talks(config, parts, engine),
         kind=parts.generator,
