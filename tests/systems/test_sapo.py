@@ -209,4 +209,5 @@ def test_several_processes_and_names_that_are_none_are_refused(tmp_path: Path) -
     check_refused(r"options\.swarm\.folder = .*: ", "replay.groups=swarm", "options.swarm.folder=/dev/null/swarm")
     check_refused(r"options\.swarm\.folder", "replay.groups=swarm")
     with pytest.raises(UsageError, match=r"reads what other runs write meanwhile, and this run has 2 processes"):
-        check_replay(trainer_of(tmp_path).parts.slots, 2)
+        trainer = trainer_of(tmp_path)
+        check_replay(trainer.config, trainer.parts.slots, 2)
