@@ -21,7 +21,8 @@ pytestmark = [
     pytest.mark.slow,  # the process that it forks from imports for seconds
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux can make a fork a child of another process"),
 ]
-HANG = "import time\nprint('here', flush=True)\ntime.sleep(600)"
+# Many short sleeps: a signal that comes just before a sleep is noticed behind it.
+HANG = "import time\nprint('here', flush=True)\nfor _ in range(12_000): time.sleep(0.05)"
 
 
 @pytest.fixture(scope="module", autouse=True)
