@@ -152,3 +152,12 @@ def test_a_reward_that_fails_on_its_trial_ends_the_dry_run_with_1(
     monkeypatch.syspath_prepend(tmp_path)
     rewards = (f'--task.rewards={{"{module}:judge" = 1.0}}', f"--task.correct={module}:judge")
     assert pods("train", "pods", *rewards, "--dry-run")[0] == wanted
+
+
+def test_of_groups_under_way_those_that_a_step_trains_on_are_kept() -> None:
+    """Ten groups of eight are under way and eight are trained on; with pilots four times eight groups are asked."""
+    sizes = ["rollouts.num_prompts=8", "rollouts.max_new_tokens=10"]
+    early = preview_run(load_config("systems/april", sizes))
+    assert (early.prompts, early.generated_tokens, early.kept_tokens) == (10, 10 * 8 * 10, 8 * 8 * 10)
+    pilots = preview_run(load_config("systems/pilot_commit", sizes))
+    assert (pilots.prompts, pilots.kept_tokens) == (32, 8 * 8 * 10)

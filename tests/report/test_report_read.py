@@ -54,6 +54,16 @@ def test_stage_seconds_are_means_and_the_rest_is_other(tmp_path: Path) -> None:
     assert seconds["other"] == pytest.approx(0.3)
 
 
+def test_what_waits_for_several_steps_is_postponed_once(tmp_path: Path) -> None:
+    """Of 9 tokens that wait after the first step 4 still wait after the second, beside 3 new ones."""
+    run = write_run(tmp_path / "run", steps=[step_line(step) for step in (1, 2)])
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    waiting = iter([{"tokens/postponed": 9}, {"tokens/postponed": 7, "tokens/resumed": 9}])
+    told = [{**line, **next(waiting)} if "tokens/generated" in line else line for line in lines]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in told))
+    assert read_run(run).tokens()["postponed"] == 7
+
+
 def test_the_token_ledger_sums_over_steps(tmp_path: Path) -> None:
     tokens = read_run(write_run(tmp_path / "run")).tokens()
     assert tokens == {

@@ -12,6 +12,7 @@ from podsrl.control.base import (
     Prune,
     Questions,
     Recall,
+    Repair,
     Rollouts,
     Stream,
     View,

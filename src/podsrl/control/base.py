@@ -72,8 +72,8 @@ class View:
     groups: tuple[Group, ...] = ()
     """The step's groups so far, scored, in the order in which they were first asked; probes too."""
     waiting: tuple[Group, ...] = ()
-    """Groups of earlier steps that wait (`replay.wait`), the oldest first, without those that the step has asked more
-    of: they are among `groups`."""
+    """Groups of earlier steps that wait, the oldest first, without those that are among `groups`. With `replay.wait`
+    the asks of a step may join them."""
 
     def rng(self, name: str) -> np.random.Generator:
         """Random numbers of the part `name` in this round: a function of (seed, name, step, round) alone.
@@ -119,4 +119,4 @@ Wait = Callable[[View], Sequence[str]]
 not trained on in this one. Those that waited and do so no more are left out."""
 Repair = Callable[[View, Group], Sequence[Completion]]
 """Of a group whose rollouts are all judged: completions with its next indices, made of its own rollouts and of given
-tokens (`Begun.given`). They are judged and join it; of its rollouts they count in no accuracy."""
+tokens (`Begun.given`). They are judged and join it; no accuracy counts them."""

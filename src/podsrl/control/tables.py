@@ -102,12 +102,12 @@ CLOSE = Slot("steer.close", CLOSES, ("view", "group"))
 PRUNE = Slot("steer.prune", PRUNES, ("live",))
 BRANCH = Slot("steer.branch", BRANCHES, ("live",))
 RECALL = Slot("replay.groups", RECALLS, ("view",))
-"""Asked when all of the step's groups are judged; so is the next one."""
+"""Asked when all of the step's groups are judged; before it `WAIT`, and first `REPAIR`."""
 REPAIRS: Table[Factory] = Table({"never": "podsrl.control.steer:Never", "scope": "podsrl.systems.scope:Scope"})
 """For `replay.repair`."""
 WAIT = Slot("replay.wait", WAITS, ("view",))
 REPAIR = Slot("replay.repair", REPAIRS, ("view", "group"))
-"""Asked before these two, of each group that is judged."""
+"""Asked of each group that is judged."""
 SLOTS = (
     Slot("budget.enough", ENOUGH, ("view",)),
     Slot("budget.questions", QUESTIONS, ("view", "count")),

@@ -186,3 +186,12 @@ def test_what_has_no_effect_is_said_only_where_it_is_sure() -> None:
     rule, budget = ("select.rule=random", "select.num_kept=0.999"), "budget.rollouts=own_sizes:silent"
     assert "every rule keeps all" in str(no_effect(*rule)["select.rule"])
     assert no_effect(*rule, budget)["select.rule"] is None
+
+
+def test_a_part_is_asked_for_its_most_of_the_groups_under_way_too() -> None:
+    options = ["replay.unfinished=keep", "replay.surplus=1.5", "rollouts.num_prompts=4"]
+    assert at_most(load_config("mixed", options)).rollouts.num_prompts == 6
+    nudged = [*options, "rollouts.num_rollouts=4", "select.num_kept=4", "budget.guide=nudge", "options.nudge.count=6"]
+    hints = "options.nudge.hints=podsrl.tasks.arithmetic:first_words"
+    with pytest.raises(UsageError, match=r"nudge"):
+        at_most(load_config("mixed", [*nudged, hints]))

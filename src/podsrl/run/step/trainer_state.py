@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WAITING = "waiting/opens"
-"""Name in parts.safetensors of the groups that go on in the next step (`records.encode_open`)."""
+"""Name in parts.safetensors of the groups that wait for later steps (`records.encode_open`)."""
 GROUPS = "#groups"
 """Ends the name of an array of parts.safetensors that holds groups of a part's state, as bytes (`records.encode`)."""
 
