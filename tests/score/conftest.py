@@ -1,5 +1,6 @@
 """A user's own module of rewards in the row form, some of which fail on purpose, for the tests of this folder."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,5 +58,6 @@ def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     """A folder with the user's own module `worker_rewards`, on the path."""
     (tmp_path / "worker_rewards.py").write_text(REWARDS)
     monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("worker_rewards", None)
     yield tmp_path
-    monkeypatch.delitem(__import__("sys").modules, "worker_rewards", raising=False)
+    sys.modules.pop("worker_rewards", None)  # not by monkeypatch, which would put it back
