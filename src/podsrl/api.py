@@ -96,11 +96,12 @@ class Run:
         """Write the page of `pods report`, report.html in the run's folder by default, and return its path."""
         return write_report([self.folder], out or self.folder / "report.html")
 
-    def resume(self, *, allow_data_change: bool = False, allow_lost_lines: bool = False, **changes: Any) -> Run:
+    def resume(self, *, allow_changes: bool = False, allow_lost_lines: bool = False, **changes: Any) -> Run:
         """Go on from the newest checkpoint, as `pods train --resume` does, and return this run.
 
         Args:
-            allow_data_change, allow_lost_lines: go on although the data has changed, or lines of a log are lost.
+            allow_changes, allow_lost_lines: go on although what the run reads has changed (data, chat template,
+                tokenizer, weights of the start, files of own functions), or lines of a log are lost.
             changes: of options that do not change the run's numbers, such as `stop={"steps": 200}`.
 
         Raises:
@@ -109,7 +110,7 @@ class Run:
             Interrupted: as of `train`.
         """
         GIVEN.update(self._given)
-        allowed = {"allow_data_change": allow_data_change, "allow_lost_lines": allow_lost_lines}
+        allowed = {"allow_changes": allow_changes, "allow_lost_lines": allow_lost_lines}
         overrides = as_overrides(changes)
         outcome, num_steps = shown_run(None, self.folder, overrides, allowed)
         if outcome == "finished" and num_steps == 0:

@@ -1,4 +1,4 @@
-"""`--allow-data-change` and `--allow-lost-lines` reach the resume, alone and through `pods launch`."""
+"""`--allow-changes` and `--allow-lost-lines` reach the resume, alone and through `pods launch`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podsrl.config.load import dump, load_config
 from podsrl.errors import UsageError
 from podsrl.scale.launch import End
 
-FLAGS = ["--allow-data-change", "--allow-lost-lines"]
+FLAGS = ["--allow-changes", "--allow-lost-lines"]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_the_flags_reach_the_resume(run: str, given: list[str], monkeypatch: pyt
     result = CliRunner().invoke(app, ["train", "--resume", run, "--plain", *given])
     assert result.exception is None, result.output
     allowed = {name: value for name, value in heard.items() if name.startswith("allow_")}
-    assert allowed == {"allow_data_change": FLAGS[0] in given, "allow_lost_lines": FLAGS[1] in given}
+    assert allowed == {"allow_changes": FLAGS[0] in given, "allow_lost_lines": FLAGS[1] in given}
 
 
 def test_a_finished_run_says_so_and_how_it_goes_on(pods: Callable[..., tuple[int, str, str]]) -> None:

@@ -108,7 +108,7 @@ def test_data_that_changed_leaves_the_groups_out_and_later_checkpoints_are_whole
     other = run(*KEEP, "task.digits=2")
     checkpoint = newest(tmp_path / "one")
     checkpoint.state["config"]["task"]["digits"] = 2
-    other.load(checkpoint, allow_data_change=True)
+    other.load(checkpoint, allow_changes=True)
     assert other.collector.waiting == () and "are of the data before" in other.warnings[-1]
     steps(other, 1)
     other.save(tmp_path / "other", EXTRA)

@@ -12,7 +12,7 @@ import typer
 
 from podsrl.cli.console import RunOut, errors, split_words
 from podsrl.cli.progress import waiting
-from podsrl.cli.train import ALLOW_DATA_CHANGE, ALLOW_LOST_LINES, allowed_changes, run_folder
+from podsrl.cli.train import ALLOW_CHANGES, ALLOW_LOST_LINES, allowed_changes, run_folder
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError, printable
 from podsrl.lib.child import how_it_ended
@@ -31,7 +31,7 @@ def launch(
     ] = 0,
     out: RunOut = None,
     resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
-    allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
+    allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
     plain: Annotated[bool, typer.Option(help="Print plain lines instead of a live display.")] = False,
     several_machines: Annotated[
@@ -66,7 +66,7 @@ def launch(
         got = f"--processes {processes}: " if processes else ""
         raise UsageError(f"{got}pods launch wants --processes K, at least 1, e.g. `pods launch --processes 2 pods`")
     folder = run_folder("pods launch --processes 2 pods", config, resume, out)
-    allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
+    allowed = allowed_changes(resume, changes=allow_changes, lost_lines=allow_lost_lines)
     flags = {**allowed, "plain": plain}
     options = [f"--{name.replace('_', '-')}" for name, is_given in flags.items() if is_given]
 

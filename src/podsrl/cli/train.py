@@ -28,7 +28,7 @@ DryRunMemory = Annotated[
         help="With --dry-run: say whether the run fits into this size, such as 24GiB, and which options make it fit."
     ),
 ]
-ALLOW_DATA_CHANGE = "With --resume: accept that the data changed. The log notes it."
+ALLOW_CHANGES = "With --resume: accept that data, tokenizer, first weights or own functions changed. The log notes it."
 ALLOW_LOST_LINES = "With --resume: accept that lines of a log are lost. The log notes it."
 
 
@@ -68,7 +68,7 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(help="Resume the run in this folder; it reproduces the uninterrupted run's numbers.")
     ] = None,
-    allow_data_change: Annotated[bool, typer.Option("--allow-data-change", help=ALLOW_DATA_CHANGE)] = False,
+    allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
     allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
     plain: Annotated[bool, typer.Option(help="Print plain lines instead of a picture or a bar.")] = False,
     dry_run: DryRun = False,
@@ -96,7 +96,7 @@ def train(
     """
     config, overrides = split_words(config, context.args)
     folder = run_folder("pods train pods", config, resume, out)
-    allowed = allowed_changes(resume, data_change=allow_data_change, lost_lines=allow_lost_lines)
+    allowed = allowed_changes(resume, changes=allow_changes, lost_lines=allow_lost_lines)
     loaded = load_config(config, overrides) if config is not None else None
     if dry_run or processes != 1 or json or all_of_it or memory is not None:
         words, asked = [str(config), *overrides], {"is_asked_for": dry_run, "is_all": all_of_it}

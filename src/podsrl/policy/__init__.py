@@ -1,6 +1,7 @@
 """Model, tokenizer and prompts; what is trained, and what the generator samples from."""
 
 from podsrl.policy.device import choose_device, device_notes
+from podsrl.policy.identity import WEIGHTS, model_identity, tokenizer_identity
 from podsrl.policy.load import check_model_options, load_policy
 from podsrl.policy.lora import AdaptedPolicy
 from podsrl.policy.policy import Policy
@@ -11,6 +12,7 @@ from podsrl.policy.tools import with_tools
 from podsrl.policy.weights import load_model, outline
 
 __all__ = [
+    "WEIGHTS",
     "AdaptedPolicy",
     "Policy",
     "check_chat_template",
@@ -21,11 +23,13 @@ __all__ = [
     "load_policy",
     "load_tokenizer",
     "model_folder",
+    "model_identity",
     "outline",
     "prompt_ids",
     "prompts_ids",
     "quiet_bars",
     "replies_ids",
     "special_token_in",
+    "tokenizer_identity",
     "with_tools",
 ]

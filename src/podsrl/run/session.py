@@ -21,14 +21,14 @@ from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
 from podsrl.lib.signals import answered_by, interrupt
 from podsrl.run.before.costs import with_costs
-from podsrl.run.before.data_digest import describe_data
 from podsrl.run.before.no_effect import Option, idle_notes, set_options
 from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.due import Due
 from podsrl.run.loop import Outcome, train
-from podsrl.run.saving.changes import check_data, forbidden_changes
+from podsrl.run.saving.changes import check_inputs, forbidden_changes
 from podsrl.run.saving.checkpoint import Checkpoint, load_newest, set_aside
 from podsrl.run.saving.folder import RunFolder, refusing, wanted_run
+from podsrl.run.saving.inputs import describe_inputs
 from podsrl.run.saving.log_ends import find_loss, remembered
 from podsrl.run.saving.state import check_state
 from podsrl.run.starts import describe_start
@@ -81,7 +81,7 @@ def resume(
     on_record: Callable[[Json], None],
     say: Say,
     on_answer: OnAnswer | None = None,
-    allow_data_change: bool = False,
+    allow_changes: bool = False,
     allow_lost_lines: bool = False,
     tracking: Tracking | None = None,
 ) -> Outcome:
@@ -89,7 +89,7 @@ def resume(
 
     Args:
         overrides: may change `stop`, `checkpoint`, `record` and `scale`, and servers' addresses, nothing else.
-        allow_data_change: go on with other data than the checkpoint's; the log says so.
+        allow_changes: go on although what the run reads is not what it was (`describe_inputs`); the log says so.
         allow_lost_lines: go on where a log does not hold what the checkpoint remembers; the log says so.
         tracking: as of `start`; the trackers go on with the run that they have.
 
@@ -105,9 +105,9 @@ def resume(
         with _locked(folder):
             newest = _newest_checkpoint(RunFolder(path), processes)
             lost = _lost_logs(folder, newest, allow_lost_lines, say)
-            parts, change = _prepare(config, processes, newest, allow_data_change, say)
+            parts, change = _prepare(config, processes, newest, allow_changes, say)
             trainer, due = Trainer(config, processes=processes, parts=parts), Due()
-            checkpoint = _load(trainer, RunFolder(path), newest, allow_data_change)
+            checkpoint = _load(trainer, RunFolder(path), newest, allow_changes)
             if checkpoint is not newest:
                 lost = _lost_logs(folder, checkpoint, allow_lost_lines, say)
             if checkpoint is not None:
@@ -159,7 +159,7 @@ def _load(trainer: Trainer, folder: RunFolder, newest: Checkpoint | None, is_all
     while checkpoint is not None:
         reason = None
         try:
-            trainer.load(checkpoint, allow_data_change=is_allowed)
+            trainer.load(checkpoint, allow_changes=is_allowed)
         except (CheckpointError, SafetensorError) as error:
             reason = f"{checkpoint.path} is damaged: {error}"
         reasons = [each for each in trainer.processes.gather(reason) if each is not None]
@@ -188,16 +188,17 @@ def _lost_logs(folder: RunFolder | None, checkpoint: Checkpoint | None, is_allow
 def _prepare(
     config: RunConfig, processes: Processes, checkpoint: Checkpoint | None, is_allowed: bool, say: Say
 ) -> tuple[Prepared, list[str]]:
-    """The parts, and what changed in their data; a change that is not allowed ends here, before weights load."""
+    """The parts, and what changed in what they read; a change that is not allowed ends here, before weights load."""
     with ExitStack() as on_error:
         parts = on_error.enter_context(closing(prepare(processes.place(config))))
         change = None
         if checkpoint is not None:
-            change = check_data(checkpoint, describe_data(parts.tasks), is_allowed=is_allowed)
+            inputs = describe_inputs(config, parts.tasks, parts.tokenizer)
+            change = check_inputs(checkpoint, inputs, is_allowed=is_allowed)
             if is_allowed and change is None:
-                say("--allow-data-change has no effect: the data is the same")
+                say("--allow-changes has no effect: nothing changed")
         on_error.pop_all()
-    return parts, [] if change is None else [f"the data changed: {change}"]
+    return parts, [] if change is None else [f"what the run reads changed: {change}"]
 
 
 def _note(text: str, trainer: Trainer, folder: RunFolder | None, say: Say) -> None:

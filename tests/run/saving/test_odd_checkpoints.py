@@ -201,7 +201,7 @@ SCHEDULE = {"last_eval_step": 0, "next_eval_seconds": 0.0, "last_signal_step": 4
 
 
 def state(step: int = 4) -> Json:
-    side = {"questions": 3, "ids": "a", "prompts": "b", "answers": "c"}
+    side = {"questions": 3, "ids": "a", "prompts": "b", "answers": "c", "columns": "d"}
     return {
         "step": step,
         "version": 3,
@@ -212,7 +212,7 @@ def state(step: int = 4) -> Json:
         "schedule": SCHEDULE,
         "log_bytes": {"metrics.jsonl": 10, "groups.jsonl": 0},
         "matmul": None,
-        "data": {"train": side, "eval": side},
+        "inputs": {"train": side, "eval": side, "sources": {}},
         "parts": {},
         "device": "cpu",
     }
@@ -249,7 +249,7 @@ def test_a_state_as_it_is_saved_passes() -> None:
         ({"schedule": {}}, "schedule.last_eval_step"),
         ({"log_bytes": {"metrics.jsonl": 1}}, "groups.jsonl"),
         ({"log_bytes": {"metrics.jsonl": -1, "groups.jsonl": 0}}, "log_bytes"),
-        ({"data": {"train": {}}}, "data"),
+        ({"inputs": {"train": {}}}, "inputs"),
         ({"device": 3}, "device"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a resume may change: whether a config, data and device fit the checkpoint that they meet."""
+"""What a resume may change: whether a config, what a run reads and its device fit the checkpoint that they meet."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.run.before.data_digest import Side, data_change
 from podsrl.run.saving.checkpoint import Checkpoint
+from podsrl.run.saving.inputs import Side, input_change
 
 CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.", "about.")
 """Config sections that a resume may change: they do not touch the numbers of a step."""
@@ -47,19 +47,19 @@ def check_config(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
     return [f"{name} is older than these options, which have their defaults from here on: {', '.join(added)}"]
 
 
-def check_data(checkpoint: Checkpoint, data: Mapping[str, Side], *, is_allowed: bool = False) -> str | None:
-    """The data is what the checkpoint was trained on.
+def check_inputs(checkpoint: Checkpoint, inputs: Mapping[str, Side], *, is_allowed: bool = False) -> str | None:
+    """What the run reads (`describe_inputs`) is what the checkpoint was trained with.
 
     Returns:
         What changed, where that is allowed.
     """
-    change = data_change(checkpoint.state["data"], data)
+    change = input_change(checkpoint.state["inputs"], inputs)
     if change is None or is_allowed:
         return change
     run = checkpoint.path.parent.parent
     raise UsageError(
-        f"{checkpoint.path}: the data changed since then: {change}. Held-out questions may have been trained on. "
-        f"Restore the data, start a new run, or go on knowingly: --resume {run} --allow-data-change"
+        f"{checkpoint.path}: what the run reads changed since then: {change}. Restore it, start a new run, or go on "
+        f"knowingly (held-out questions may have been trained on): --resume {run} --allow-changes"
     )
 
 

@@ -50,17 +50,21 @@ class DueEvaluation(_Strict):
 
 
 class DataSide(_Strict):
-    """As `podsrl.run.before.data_digest.describe_data` gives one."""
+    """As `podsrl.run.saving.inputs.describe_data` gives one."""
 
     questions: Natural
     ids: str
     prompts: str
     answers: str
+    columns: str
 
 
-class Data(_Strict):
+class Inputs(_Strict):
+    """As `podsrl.run.saving.inputs.describe_inputs` gives them."""
+
     train: DataSide
     eval: DataSide
+    sources: dict[str, str]
 
 
 class StoredState(_Strict):
@@ -75,7 +79,7 @@ class StoredState(_Strict):
     schedule: DueEvaluation
     log_bytes: dict[str, Natural]
     matmul: dict[str, Any] | None
-    data: Data
+    inputs: Inputs
     parts: dict[str, dict[str, Any]]
     device: str
 

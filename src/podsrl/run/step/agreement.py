@@ -13,8 +13,8 @@ from typing import Any
 from podsrl.config.load import changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import CheckpointError, UsageError
-from podsrl.run.before.data_digest import Side
 from podsrl.run.saving.checkpoint import Checkpoint, open_checkpoint, verify
+from podsrl.run.saving.inputs import Side
 from podsrl.scale.processes import Processes
 from podsrl.types import Ask, Selection
 
@@ -37,14 +37,14 @@ def check_same_choice(selections: Sequence[Selection], rule: str, processes: Pro
         )
 
 
-def check_same_run(config: RunConfig, data: Mapping[str, Side], processes: Processes) -> None:
-    """All machines of a run have the same versions, config and data. All processes call it.
+def check_same_run(config: RunConfig, inputs: Mapping[str, Side], processes: Processes) -> None:
+    """All machines of a run have the same versions and config, and read the same. All processes call it.
 
     Args:
-        data: as `describe_data` gives it.
+        inputs: as `describe_inputs` gives them.
     """
     versions = {name: version(name) for name in ("podsrl", "torch", "transformers")}
-    told = processes.gather({"versions": versions, "data": dict(data)} | config.model_dump(mode="json"))
+    told = processes.gather({"versions": versions, "inputs": dict(inputs)} | config.model_dump(mode="json"))
     hosts = processes.gather(socket.gethostname())
     for rank, facts in enumerate(told):
         if differences := changed_keys(told[0], facts):

@@ -34,7 +34,6 @@ from podsrl.lib.seeds import seed_globals, selection_generator
 from podsrl.lib.user_function import check_is_no_import
 from podsrl.policy import load_policy
 from podsrl.run.before.checks import check_abilities, check_beside, check_generator, check_processes, check_window
-from podsrl.run.before.data_digest import Side, describe_data
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.before.replay import check_replay, needs
@@ -42,6 +41,7 @@ from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import at_most
 from podsrl.run.before.steering import check_watching
 from podsrl.run.saving.checkpoint import Checkpoint
+from podsrl.run.saving.inputs import Side, describe_inputs
 from podsrl.run.step.agreement import check_same_choice, check_same_run
 from podsrl.run.step.clock import StageClock
 from podsrl.run.step.collected import Collected, Load, gather_load
@@ -59,6 +59,7 @@ from podsrl.run.step.wiring import (
 from podsrl.scale.processes import Processes, join_processes
 from podsrl.score import ScoreStats
 from podsrl.select.groups import select_groups
+from podsrl.sync.digest import weights_digest
 from podsrl.types import Group, Sample, Selection
 from podsrl.update import SHAPE, Batch, UpdateStats, shape_advantages, step_advantages, to_samples
 from podsrl.update.bounds import BOUND, bounds_of
@@ -105,9 +106,11 @@ class Trainer:
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
         check_generator(self.parts.generator, config, self.processes.num_processes)
         check_replay(config, self.parts.slots, self.processes.num_processes)
+        self._given_weights = None if model is None else weights_digest(model.state_dict().items())
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         if not self.processes.is_one_machine:
-            check_same_run(config, self.data, self.processes)
+            read = describe_inputs(config, self.tasks, self.tokenizer, weights="")  # `check_same_weights` comes later
+            check_same_run(config, read, self.processes)
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
         self.model = self.policy.model
         """What the update trains; with `scale.strategy` other than "ddp" its weights are in pieces."""
@@ -265,13 +268,13 @@ class Trainer:
         """Write a checkpoint below `folder`; `extra` is stored with the state. All call it, process 0 writes."""
         return save_trainer(self, folder, extra)
 
-    def load(self, checkpoint: Checkpoint, *, allow_data_change: bool = False) -> None:
+    def load(self, checkpoint: Checkpoint, *, allow_changes: bool = False) -> None:
         """Go on from a checkpoint: weights, moments, counters, what parts learned, and the choice of `model.matmul`.
 
         Raises:
-            UsageError: it was made with another config, or, unless that is allowed, from other data.
+            UsageError: it was made with another config, or, unless that is allowed, the run read something else then.
         """
-        load_trainer(self, checkpoint, allow_data_change=allow_data_change)
+        load_trainer(self, checkpoint, allow_changes=allow_changes)
 
     def close(self) -> None:
         """End the generator and the reward workers, and leave the other processes."""
@@ -292,9 +295,9 @@ class Trainer:
         self.collector.engine = engine
 
     @cached_property
-    def data(self) -> dict[str, Side]:
-        """Which data the run has, as a checkpoint holds it."""
-        return describe_data(self.tasks)
+    def inputs(self) -> dict[str, Side]:
+        """What the run reads, as a checkpoint holds it."""
+        return describe_inputs(self.config, self.tasks, self.tokenizer, self._given_weights)
 
     @property
     def matmul(self) -> str:

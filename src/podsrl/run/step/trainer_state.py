@@ -13,8 +13,9 @@ from podsrl.errors import CheckpointError, PodsError, short
 from podsrl.lib.part_states import split_states, whole_states
 from podsrl.records import decode, decode_open, encode, encode_open
 from podsrl.run.before.matmul import restore_matmul
-from podsrl.run.saving.changes import check_batches, check_config, check_data, check_device
+from podsrl.run.saving.changes import check_batches, check_config, check_device, check_inputs
 from podsrl.run.saving.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
+from podsrl.run.saving.inputs import has_other_groups
 from podsrl.run.step.counters import Progress
 from podsrl.run.step.round import from_arrays, take_arrays, to_arrays
 from podsrl.run.step.wiring import opening_view
@@ -54,7 +55,7 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
             "parts": values,
             "matmul": trainer.matmul_choice and trainer.matmul_choice.to_json(),
             "config": trainer.config.model_dump(mode="json"),
-            "data": trainer.data,
+            "inputs": trainer.inputs,
             "device": trainer.policy.device.type,
             **extra,
         },
@@ -62,13 +63,13 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
     )
 
 
-def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change: bool) -> None:
+def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: bool) -> None:
     """Go on from a checkpoint; as `Trainer.load`."""
     trainer.settle()
     state = checkpoint.state
     new_options = check_config(checkpoint, trainer.config)
-    check_data(checkpoint, trainer.data, is_allowed=allow_data_change)
-    has_other_data = state["data"]["train"] != trainer.data["train"]
+    check_inputs(checkpoint, trainer.inputs, is_allowed=allow_changes)
+    is_stale = has_other_groups(state["inputs"], trainer.inputs)
     trainer.policy.load(checkpoint.model, write_shard)
     moments = checkpoint.optimizer(shard_moment(trainer.model))
     trainer.learner.updater.load_state_dict(moments, state["optimizer"])
@@ -76,10 +77,10 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     begun, task_of, kept = take_arrays(arrays), partial(_task_of, train), arrays.pop(WAITING, None)
     view_at = partial(opening_view, trainer.config, trainer.parts.costs, train, state["step"])
     step = None
-    if begun and not has_other_data:
+    if begun and not is_stale:
         step = _read(checkpoint, PARTS, lambda: from_arrays(begun, trainer.processes, task_of, view_at))
     waiting: Sequence[Open] = ()
-    if kept is not None and not has_other_data:
+    if kept is not None and not is_stale:
         waiting = _read(checkpoint, PARTS, lambda: decode_open(kept.tobytes(), task_of))
     states = whole_states(state["parts"], arrays)
     trainer.parts.slots.restore(_read(checkpoint, PARTS, lambda: with_groups(states, task_of)))
@@ -88,8 +89,8 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_data_change:
     trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state["matmul"])
     other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
     trainer.warnings = warnings + new_options + other_bits
-    if kept is not None and has_other_data:
-        trainer.warnings.append("groups that were to go on are left out: they are of the data before")
+    if kept is not None and is_stale:
+        trainer.warnings.append("groups that were to go on are left out: they are of before the change")
     trainer.sync()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from loops import each
-from podsrl.run.before.data_digest import data_change, describe_data
+from podsrl.run.saving.inputs import describe_data, input_change
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
 
@@ -24,22 +24,26 @@ def task(name: str, prompt: Any = "1+2=", answer: str = "3") -> Task:
 
 
 def data_of(train: Sequence[Task], held_out: Sequence[Task] = (task("held out"),)) -> Any:
-    return describe_data(TaskSet(name="own", train=train, eval=tuple(held_out)))
+    return {**describe_data(TaskSet(name="own", train=train, eval=tuple(held_out))), "sources": {}}
 
 
 def test_a_side_is_its_count_and_a_digest_of_each_column() -> None:
     side = data_of([task("a", "1+2=", "3"), task("b", "4+4=", "8")])["train"]
-    texts = {"ids": '["a", "b"]', "prompts": '["1+2=", "4+4="]', "answers": '["3", "8"]'}
+    texts = {"ids": '["a", "b"]', "prompts": '["1+2=", "4+4="]', "answers": '["3", "8"]', "columns": "[{}, {}]"}
     expected = {name: hashlib.blake2b(text.encode(), digest_size=16).hexdigest() for name, text in texts.items()}
     assert side == {"questions": 2, **expected}
 
 
 A, B = task("a", "1+2=", "3"), task("b", "4+4=", "8")
 CHANGES = {
-    "a question more": ([A, B, task("c")], "training 2 -> 3 questions (digests of ids 1, prompts 1, answers 1)"),
+    "a question more": (
+        [A, B, task("c")],
+        "training 2 -> 3 questions (digests of ids 1, prompts 1, answers 1, columns 1)",
+    ),
     "another id": ([A, replace(B, id="c")], "training 2 -> 2 questions (digests of ids 1)"),
     "another prompt": ([A, replace(B, prompt="4+4 =")], "training 2 -> 2 questions (digests of prompts 1)"),
     "another answer": ([A, replace(B, answer="9")], "training 2 -> 2 questions (digests of answers 1)"),
+    "another column": ([A, replace(B, columns={"level": 2})], "training 2 -> 2 questions (digests of columns 1)"),
     "another order": ([B, A], "training 2 -> 2 questions (digests of ids 1, prompts 1, answers 1)"),
     "text that moved to the next": ([replace(A, prompt="1+2=4"), replace(B, prompt="+4=")], "prompts 1"),
 }
@@ -50,15 +54,15 @@ CHANGES = {
 def test_every_change_shows_and_is_named(side: str, change: str) -> None:
     tasks, sentence = CHANGES[change]
     before, after = (data_of(rows) if side == "train" else data_of([A], rows) for rows in ([A, B], tasks))
-    found = data_change(before, after)
+    found = input_change(before, after)
     assert found is not None
-    for part in ("ids", "prompts", "answers"):
+    for part in ("ids", "prompts", "answers", "columns"):
         old, new = (str(data[side][part])[:8] for data in (before, after))
         assert (f"{part} {old} -> {new}" in found) == (f"{part} 1" in sentence)
         found = found.replace(f"{old} -> {new}", "1")
     assert (sentence if side == "train" else sentence.replace("training", "held-out")) in found
     assert f"{'held-out' if side == 'train' else 'training'} 1 questions as before" in found
-    assert data_change(before, before) is data_change(after, after) is None
+    assert input_change(before, before) is input_change(after, after) is None
 
 
 def test_chat_messages_are_digested_whatever_mapping_holds_them() -> None:
@@ -101,9 +105,14 @@ def test_of_a_large_set_made_on_demand_an_even_sample_is_looked_at(monkeypatch: 
     assert data_of(list(OnDemand(range(1000), []))) != data_of(list(OnDemand(range(1000), [], changed=501)))
 
 
+def test_columns_with_keys_of_any_type_are_digested() -> None:
+    held = [data_of([replace(A, columns={"cells": {(0, 1): value, 2: None}})]) for value in (5, 5, 6)]
+    assert held[0] == held[1] != held[2]
+
+
 def test_a_users_own_objects_have_the_same_digest_in_every_process() -> None:
     program = """
-from podsrl.run.before.data_digest import describe_data
+from podsrl.run.saving.inputs import describe_data, input_change
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
 class Own: pass
