@@ -91,7 +91,7 @@ def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Tar
     if checkpoint is None:
         raise UsageError(f"{folder}: has no checkpoint yet; let it train until it saves one")
     if trained.num_eval is None:  # the data decided how many
-        _check_held_out(trained, config.task, checkpoint.state["data"]["eval"]["questions"])
+        _check_held_out(trained, config.task, checkpoint.state["inputs"]["eval"]["questions"])
     damaged = tuple(f"warning: {line}; using the checkpoint before it" for line in checkpoint.damaged)
     notes = (*damaged, f"evaluating {checkpoint.path}")
     if config.model.load_in_4bit:
