@@ -11,6 +11,7 @@ import pytest
 from podsrl.config.schema import TaskConfig
 from podsrl.errors import UsageError
 from podsrl.tasks import TASKS, TaskSet, load_tasks
+from podsrl.tasks.base import TasksOnDemand
 from podsrl.types import Task
 
 ONE = Task(id="a", prompt="1+2=", answer="3")
@@ -95,6 +96,18 @@ def test_a_file_without_or_as_the_name_of_a_set_is_an_error_that_names_the_set_w
         load_tasks("arithmetic", path="mine.jsonl")
     with pytest.raises(UsageError, match=r"set task\.name = 'jsonl' and task\.path = 'mine\.jsonl'"):
         load_tasks("mine.jsonl")
+
+
+def test_ids_in_both_parts_are_refused_whatever_loads_them(own: ModuleType, tmp_path: Path) -> None:
+    own.load = lambda: TaskSet(name="own", train=[ONE, TWO], eval=(TWO,))
+    own.lazy = lambda: TaskSet(name="own", train=TasksOnDemand(range(2), [ONE, TWO].__getitem__), eval=(TWO,))
+    for name in "load", "lazy":
+        with pytest.raises(UsageError, match=r"1 of its ids .*\('b'\): leave"):
+            list(load_tasks(f"own_tasks:{name}").train)
+    for side in "train", "eval":
+        (tmp_path / f"{side}.jsonl").write_text(f'{{"id": 1, "question": "{side}?", "answer": 1}}\n')
+    with pytest.raises(UsageError, match=r"1 of its ids .*\('1'\)"):
+        load_tasks("jsonl", path=str(tmp_path / "train.jsonl"), eval_path=str(tmp_path / "eval.jsonl"))
 
 
 def test_a_set_says_how_it_is_judged_by_default() -> None:

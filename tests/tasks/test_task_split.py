@@ -1,9 +1,11 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.tasks.split import hold_out, take_eval, without_held_out
+from podsrl.tasks.base import TaskSet, TasksOnDemand
+from podsrl.tasks.split import held_apart, hold_out, take_eval, without_held_out
 from podsrl.types import Task
 
 TASKS = [Task(id=f"{number}", prompt=f"{number}+0=", answer=f"{number}") for number in range(20)]
@@ -83,3 +85,38 @@ def test_questions_on_both_sides_are_not_trained_on() -> None:
     assert kept == (TASKS[0], TASKS[2], TASKS[3])
     assert notes == ("2 of 5 training questions are also in the test split and are left out of training",)
     assert without_held_out(TASKS[:2], TASKS[2:]) == (tuple(TASKS[:2]), ())
+
+
+def test_ids_in_both_parts_are_refused_with_their_number_and_the_first_of_them() -> None:
+    leaking = TaskSet(name="mine", train=TASKS[4:], eval=tuple(TASKS[:9]))
+    with pytest.raises(UsageError, match=r"'mine': 5 of its ids .* \('4', '5', '6', …\)"):
+        held_apart(leaking)
+    apart = replace(leaking, train=TASKS[9:])
+    assert held_apart(apart) == apart
+
+
+def test_of_a_set_made_on_demand_no_task_that_is_held_out_can_be_read() -> None:
+    made: list[int] = []
+
+    def make(place: int) -> Task:
+        made.append(place)
+        return TASKS[place % 20]
+
+    huge = TaskSet(name="mine", train=TasksOnDemand(range(10**9), make), eval=(TASKS[7],))
+    train = held_apart(huge).train
+    assert (len(train), made) == (10**9, [])
+    assert train[10**9 - 12] == TASKS[8]
+    with pytest.raises(UsageError, match=r"1 of its ids .* \('7'\)"):
+        train[10**9 - 13]
+    with pytest.raises(UsageError, match=r"\('7'\)"):
+        list(train[5:9])
+
+
+def test_a_held_out_text_under_another_id_is_counted() -> None:
+    again = [replace(task, id=f"again {task.id}") for task in TASKS[:3]]
+    assert held_apart(
+        TaskSet(name="mine", train=[*again, *TASKS[5:]], eval=tuple(TASKS[:2]), notes=("old",))
+    ).notes == (
+        "old",
+        "2 of 18 training questions have texts of held-out ones, under another id: they are trained on",
+    )

@@ -14,7 +14,7 @@ from podsrl.lib.resolve import Table, resolve
 from podsrl.lib.user_function import calling
 from podsrl.tasks.base import TaskSet
 from podsrl.tasks.chat import SYSTEM_PROMPTS, ask
-from podsrl.tasks.split import MOST_HELD_OUT
+from podsrl.tasks.split import MOST_HELD_OUT, held_apart
 from podsrl.tasks.stream import Stream, task_indices
 
 __all__ = ["MOST_HELD_OUT", "SYSTEM_PROMPTS", "TASKS", "Loader", "Stream", "TaskSet", "load_tasks", "task_indices"]
@@ -79,7 +79,8 @@ def load_tasks(
 
     Raises:
         UsageError: unknown name, or a file in its place; an option that the set does not read; a missing `path`; a
-            system prompt without chat; or what the loader finds.
+            system prompt without chat; an id in both parts (in one that is made on demand, when it is read); or what
+            the loader finds.
 
     Example:
         >>> load_tasks("arithmetic", digits=1, num_eval=4).train[0].prompt
@@ -106,7 +107,7 @@ def load_tasks(
         tasks = loader(**read)
     if not isinstance(tasks, TaskSet):
         raise UsageError(f"task.name = '{name}' returned a {type(tasks).__name__}; wanted a podsrl.tasks.TaskSet")
-    return ask(tasks, chat=chat, system_prompt=system_prompt, special_tokens=special_tokens)
+    return held_apart(ask(tasks, chat=chat, system_prompt=system_prompt, special_tokens=special_tokens))
 
 
 def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict[str, Any]:

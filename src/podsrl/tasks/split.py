@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from podsrl.errors import UsageError
+from podsrl.tasks.base import TaskSet, TasksOnDemand
 from podsrl.types import Task
 
 MOST_HELD_OUT = 256
@@ -91,6 +94,49 @@ def without_held_out(
     verb = "is" if num_left_out == 1 else "are"
     note = f"{num_left_out:,} of {len(train):,} training questions {verb} also in {where}"
     return kept, (f"{note} and {verb} left out of training",)
+
+
+def held_apart(tasks: TaskSet) -> TaskSet:
+    """The same set, whose training part has no id of its held-out part; a note counts questions that both have.
+
+    A training part that is made on demand may be huge: each of its tasks is checked when it is read, and its questions
+    are not counted. UsageError: an id is in both parts.
+
+    Example:
+        >>> seven, again = Task(id="a", prompt="3+4=", answer="7"), Task(id="b", prompt="3+4=", answer="7")
+        >>> held_apart(TaskSet(name="sums", train=[again], eval=(seven,))).notes
+        ('1 of 1 training questions has the text of a held-out one, under another id: it is trained on',)
+    """
+    held_out = {task.id for task in tasks.eval}
+    if not isinstance(tasks.train, (tuple, list)):
+        read = partial(_read_apart, tasks.name, tasks.train, held_out)
+        return replace(tasks, train=TasksOnDemand(range(len(tasks.train)), read))
+    _check_apart(tasks.name, [task.id for task in tasks.train if task.id in held_out])
+    prompts = {_prompt_key(task) for task in tasks.eval}
+    num_shared = sum(_prompt_key(task) in prompts for task in tasks.train)
+    if not num_shared:
+        return tasks
+    has, are = (
+        ("has the text of a held-out one", "it is") if num_shared == 1 else ("have texts of held-out ones", "they are")
+    )
+    note = f"{num_shared:,} of {len(tasks.train):,} training questions {has}, under another id: {are} trained on"
+    return replace(tasks, notes=(*tasks.notes, note))
+
+
+def _read_apart(name: str, train: Sequence[Task], held_out: Set[str], place: int) -> Task:
+    task = train[place]
+    _check_apart(name, [task.id] if task.id in held_out else [])
+    return task
+
+
+def _check_apart(name: str, shared: Sequence[str]) -> None:
+    if not shared:
+        return
+    ids = ", ".join(map(repr, shared[:3])) + (", …" if len(shared) > 3 else "")
+    raise UsageError(
+        f"task set {name!r}: {len(shared):,} of its ids are in the training and in the held-out part ({ids}): leave "
+        "these questions out of one of them or, where they are different questions, give each an id of its own"
+    )
 
 
 def _first_of_shuffle(size: int, count: int, seed: int) -> list[int]:
