@@ -7,6 +7,7 @@ import pytest
 from podsrl.lib.tool_calls import calls_in
 
 NO_JSON, NO_CALL = "this tool call is no JSON; wanted {", "this is no tool call; wanted {"
+NO_OBJECT = "the arguments of this tool call are no object; wanted {"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,20 @@ NO_JSON, NO_CALL = "this tool call is no JSON; wanted {", "this is no tool call;
         ("<tool_call></tool_call><tool_call>", [NO_JSON, NO_JSON]),
         ('{"name": "f", "parameters": {', [NO_JSON]),
         ("<tool_call>" + "[" * 100_000, [NO_JSON]),
-        ('<tool_call>{"name": "f", "arguments": "{}"}</tool_call>', [NO_CALL]),
+        ('<tool_call>{"name": "f", "arguments": "{\\"a\\": [1]}"}</tool_call>', [("f", {"a": [1]})]),
+        ('{"name": "f", "parameters": " "}', [("f", {})]),
+        ('<tool_call>{"name": "f", "arguments": "a = 1"}</tool_call>', [NO_OBJECT]),
+        ('<tool_call>{"name": "f", "arguments": "[1]"}</tool_call>', [NO_OBJECT]),
+        ('<tool_call>{"name": "f", "arguments": null}</tool_call>', [NO_OBJECT]),
+        ('<think><tool_call>{"name": "f"}</tool_call></think>7', []),
+        ('<think>a</think>{"name": "f"}', [("f", {})]),
+        ('<think>a</think><tool_call>{"name": "f"}</tool_call><think><tool_call>{"name": "g"}', [("f", {})]),
+        ('I call <tool_call>{"name": "f"}</tool_call> </think> <tool_call>{"name": "g"}</tool_call>', [("g", {})]),
+        (
+            '<tool_call>{"name": "f", "arguments": {"a": "<think>"}}</tool_call><tool_call>{"name": "g"}</tool_call>',
+            [("f", {"a": "<think>"}), ("g", {})],
+        ),
+        ("<think>" * 100_000 + "<tool_call>" * 100_000, []),
         ('<tool_call>[{"name": "f"}]</tool_call><tool_call>{"name": 7}</tool_call>', [NO_CALL, NO_CALL]),
     ],
 )

@@ -60,6 +60,18 @@ def test_calls_of_one_turn_are_answered_in_order_each_by_a_message_of_a_tool() -
     assert {message["role"] for message in reply.messages} == {"tool"}
 
 
+def test_of_a_thousand_calls_the_first_are_run_and_a_line_says_so() -> None:
+    reply = Tools(ALL)(TASK, [call("price", fruit="fig") * 1000])
+    assert reply is not None and reply.calls == (True,) * 32 + (False,)
+    assert reply.texts[:32] == ("0.5",) * 32 and reply.texts[32].startswith("Error: of 1,000 tool calls")
+    reply = Tools(ALL)(TASK, [call("price", fruit="fig") * 32])
+    assert reply is not None and reply.calls == (True,) * 32
+
+
+def test_a_call_in_a_thought_is_not_run() -> None:
+    assert Tools(ALL)(TASK, [f"<think>{call('oven', program='burn')}</think>It is 7."]) is None
+
+
 def test_in_workers_what_ends_badly_is_a_fault_of_its_own() -> None:
     tools = Environment(tools=ALL, workers=1, timeout_seconds=1)
     programs = ["bake", "hang", "die", "exit", "greedy", "flood", "half", "bake", "draw", "draw"]

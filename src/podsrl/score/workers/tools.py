@@ -13,6 +13,8 @@ from podsrl.score.workers.turns import Reply, ReplyFunction, find_environment
 from podsrl.types import Task
 
 WANTED = "functions with a type for each parameter, and a docstring that describes each"
+MAX_CALLS = 32
+"""Of one turn: more are not run."""
 _MAX_ERROR = 500
 """Characters of an error that the model reads."""
 
@@ -52,7 +54,10 @@ class Tools:
         self._functions = {name: validate_call(function) for name, function in find_tools(names).items()}
 
     def __call__(self, task: Task, turns: Sequence[str]) -> Reply | None:
-        results = [self._result(call) for call in calls_in(turns[-1])]
+        calls = calls_in(turns[-1])
+        results = [self._result(call) for call in calls[:MAX_CALLS]]
+        if len(calls) > MAX_CALLS:
+            results.append((f"Error: of {len(calls):,} tool calls only the first {MAX_CALLS} were run", False))
         return Reply(tuple(text for text, _ in results), tuple(is_good for _, is_good in results)) if results else None
 
     def _result(self, call: Call | str) -> tuple[str, bool]:
