@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from pandas import DataFrame, read_parquet
 from transformers import Qwen2ForCausalLM
 from trl_runs import DATA, SETTINGS, N, is_same, new_trainer, train
 
-from podsrl.errors import PodsError, UsageError
+from podsrl.errors import PodsError, RewardError, UsageError
 from podsrl.integrations.trl import PODSConfig, PODSMixin, PODSTrainer
 from podsrl.integrations.trl.version import VERSION
 from podsrl.tools.pretrain import character_tokenizer
@@ -96,6 +97,41 @@ def test_a_rollout_without_a_reward_is_kept_last_and_has_no_advantage(trl_model:
     assert table["advantage"][[0, 1, N, N + 1]].tolist() == [0.0] * 4
     assert run.logs[0]["reward"] == run.logs[0]["pods/reward"] == 4.5
     assert all(weight.isfinite().all() for weight in run.weights)
+
+
+BROKEN = {
+    "is a dict; wanted a list of 16 numbers": lambda completions, **columns: dict.fromkeys(range(2 * N), 1.0),
+    "is a set; wanted": lambda completions, **columns: {*range(len(completions))},
+    "is a list of 15; wanted": lambda completions, **columns: [0.0] * (len(completions) - 1),
+    "is '1' (str), not a number; wanted": lambda completions, **columns: ["1"] * len(completions),
+    "is inf, not a finite number; wanted": lambda completions, **columns: [float("inf")] * len(completions),
+    "is a coroutine; wanted": lambda **columns: patient(**columns),
+}
+
+
+async def patient(completions: list[str], **columns: Any) -> list[float | None]:
+    return [None if i % N == 1 else float(i % N) for i in range(len(completions))]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_reward_that_returns_no_list_of_numbers_is_refused(what: str, trl_model: Path) -> None:
+    trainer = new_trainer(trl_model, num_kept=4, max_steps=1, rewards=BROKEN[what])
+    with pytest.raises(RewardError, match=re.escape(what.replace("is", "returned", 1))):
+        trainer.train()
+
+
+def test_an_asynchronous_reward_is_awaited(trl_model: Path) -> None:
+    run = train(trl_model, num_kept=4, steps=1, rewards=[patient, OpenRLHF()], log_completions=True)
+    table = table_of(run)
+    assert table["patient"].isna().tolist() == [i % N == 1 for i in range(2 * N)]
+    assert table["patient"].fillna(1.0).tolist() == [float(i % N) for i in range(2 * N)]
+    assert table["OpenRLHF"].tolist() == [2.0] * 2 * N
+
+
+class OpenRLHF:
+    def __call__(self, completions: list[str], **columns: Any) -> dict[str, Any]:
+        return {"rewards": torch.full((len(completions),), 2.0), "scores": 0}
 
 
 def test_max_signal_trains_on_fewer_and_fills_each_group_with_rollouts_without_an_advantage(trl_model: Path) -> None:

@@ -130,12 +130,13 @@ class BatchForm:
         arguments = self._arguments(rows)
         with Guard() as guard:
             try:
-                returned = _items(self._function(**arguments))
+                returned = items_of(self._function(**arguments))
             except BaseException as error:  # SystemExit too
                 guard.check()
                 failure = fault_of(self._name, error)
             else:
-                return collect([read_value(self._name, value) for value in self._checked(returned, len(rows))])
+                items = checked_items(self._name, returned, len(rows))
+                return collect([read_value(self._name, value) for value in items])
         if len(rows) == 1:
             return collect([failure])
         alone = [self(rows.part(slice(row, row + 1))) for row in range(len(rows))]
@@ -166,16 +167,18 @@ class BatchForm:
         read = filter(self.reads, self._known(rows))
         return {name: [_argument(name, *row, self._has_queries) for row in each] for name in read}
 
-    def _checked(self, returned: list[Any] | str, num_rows: int) -> list[Any]:
-        wanted = f"wanted a list of {num_rows} numbers, one for each completion"
-        if isinstance(returned, str):
-            raise RewardError(f"reward '{self._name}' returned a {returned}; {wanted}")
-        if len(returned) != num_rows:
-            raise RewardError(f"reward '{self._name}' returned a list of {len(returned)}; {wanted}")
-        return returned
+
+def checked_items(name: str, items: list[Any] | str, num_rows: int) -> list[Any]:
+    """What `items_of` gave. RewardError: it is no list, or has another length than there are completions."""
+    wanted = f"wanted a list of {num_rows} numbers, one for each completion"
+    if isinstance(items, str):
+        raise RewardError(f"reward '{name}' returned a {items}; {wanted}")
+    if len(items) != num_rows:
+        raise RewardError(f"reward '{name}' returned a list of {len(items)}; {wanted}")
+    return items
 
 
-def _items(returned: Any) -> list[Any] | str:
+def items_of(returned: Any) -> list[Any] | str:
     """The values in what a function returned, or the name of its type where it is no list; may raise anything."""
     if isinstance(returned, dict) and "rewards" in returned:  # OpenRLHF's form
         returned = returned["rewards"]

@@ -6,7 +6,8 @@
 So advantages, masks, denominators and log-probabilities are TRL's own, over m rollouts per prompt, and so are metrics
 and tables of all n. These parts of TRL are used: the methods `_generate_and_score_completions`, `_generate`,
 `_calculate_rewards`, `_get_per_token_logps_and_entropies` and `_log_completion_extra`, the masks of the first one's
-batch, and the attributes `num_generations`, `reward_weights`, `_metrics`, `_logs` and `_step`.
+batch, and the attributes `num_generations`, `reward_funcs`, `reward_func_names`, `reward_weights`, `_metrics`, `_logs`
+and `_step`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from podsrl.errors import PodsError, UsageError
 from podsrl.integrations.trl.config import PODSConfig, what_is_kept
+from podsrl.integrations.trl.rewards import checked
 from podsrl.integrations.trl.version import VERSION, GRPOTrainer
 from podsrl.lib.seeds import selection_generator
 from podsrl.select import Rule, SelectionRule, select_groups
@@ -133,6 +135,7 @@ class PODSMixin(_Base):  # type: ignore[misc]
     Raises:
         UsageError: other `args`; `tools` or `environment_factory`, which a replay would run a second time; `beta` > 0
             with a model that has no path.
+        RewardError: in training, a reward function returns anything but a list of numbers (`rewards.checked`).
     """
 
     num_generations: int
@@ -154,6 +157,7 @@ class PODSMixin(_Base):  # type: ignore[misc]
                 )
         _check_reference(args.beta, given)
         super().__init__(*bound.args, **bound.kwargs)
+        self.reward_funcs = list(map(checked, self.reward_func_names, self.reward_funcs))
         self._rule = args.new_rule()
         if self.accelerator.is_main_process:
             print(what_is_kept(args), file=sys.stderr)
