@@ -36,8 +36,8 @@ def train(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     source = ModelConfig(path=options.model, device="cpu")
     tokenizer, model = load_tokenizer(source), load_model(source)
     tasks = load_tasks("arithmetic", digits=2).train
-    engine = Engine(model, seed=options.seed)
-    sampling = Sampling(max_new_tokens=48, stop_token_ids=(tokenizer.eos_token_id,))
+    engine = Engine(model, seed=options.seed, tokenizer=tokenizer)
+    sampling = Sampling(max_new_tokens=48)  # or up to the end token
     scorer = Scorer({"correct": 1.0, "format": 0.1}, correct="correct")
     updater = Updater(model, OptimConfig(lr=options.lr), loss=ALGORITHMS["grpo"].loss)
     for step in range(options.steps):

@@ -56,7 +56,7 @@ def run(shapes: Sequence[str], rounds: int, say: Say) -> dict[str, Any]:
 def measure(shape: str, rounds: int, say: Say) -> dict[str, Any]:
     """CPU milliseconds of a decode step without a watch, and the ratios of the watched ones to it, round by round."""
     engine, work = Engine(shaped_model(shape)), skewed_workload(NUM_PROMPTS, NUM_ROLLOUTS)
-    sampling = Sampling(max_new_tokens=NUM_TOKENS)
+    sampling = Sampling(max_new_tokens=NUM_TOKENS, stop_token_ids=())
     requests = [Request(str(i), ids, NUM_ROLLOUTS, sampling) for i, ids in enumerate(work.prompts)]
 
     def arm(watch: Watch | None) -> Callable[[int], float]:

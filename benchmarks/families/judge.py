@@ -212,7 +212,7 @@ def _judged(name: str, model: Any) -> Verdict:
 
 
 def _sample(engine: Engine, lengths: Sequence[int]) -> list[Completion]:
-    sampling = Sampling(max_new_tokens=_NEW_TOKENS)
+    sampling = Sampling(max_new_tokens=_NEW_TOKENS, stop_token_ids=())
     requests = [Request(str(i), _prompt(length), 2, sampling) for i, length in enumerate(lengths)]
     return sorted(engine.generate(requests), key=lambda each: (each.request_id, each.index))
 

@@ -58,7 +58,7 @@ def steered(device: str, forward: Any) -> list[Completion]:
     with torch.no_grad():
         model.model.embed_tokens.weight[60] = torch.nan
     engine = Engine(model, seed=1, forward=forward)
-    engine.submit([*requests(), Request("broken", (5, 60), 2, Sampling(max_new_tokens=4))])
+    engine.submit([*requests(), Request("broken", (5, 60), 2, Sampling(max_new_tokens=4, stop_token_ids=()))])
     done = [each for _ in range(3) for each in engine.step()]
     engine.pause(["r1"])
     engine.pause(["r2"], keep_kv=False)

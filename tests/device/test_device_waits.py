@@ -27,7 +27,7 @@ PER_SYNC = 3
 def test_a_decode_step_waits_seldom(forward: Any) -> None:
     """Rollouts that stand on rows of their own, while none starts or ends."""
     engine = Engine(tiny("cuda", dtype=torch.float32), forward=forward)
-    engine.submit([Request("a", (1, 2, 3), 4, Sampling(max_new_tokens=40))])
+    engine.submit([Request("a", (1, 2, 3), 4, Sampling(max_new_tokens=40, stop_token_ids=()))])
     for _ in range(8):
         engine.step()
     with Watch() as watch:

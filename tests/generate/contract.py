@@ -42,12 +42,12 @@ MAX_GAP = 2e-4
 PROMPT = (5, 7, 9)
 LONG_PROMPT = tuple(3 + (7 * i + i // 5) % 90 for i in range(200))
 """Long enough for caches that keep whole blocks of a prompt's keys and values."""
-PLAIN = Sampling(temperature=0.9, max_new_tokens=24)
+PLAIN = Sampling(temperature=0.9, max_new_tokens=24, stop_token_ids=())
 SHAPES = {
-    "plain": Sampling(max_new_tokens=24),
-    "temperature": Sampling(temperature=0.7, max_new_tokens=24),
-    "filtered": Sampling(temperature=0.8, top_k=20, top_p=0.9, max_new_tokens=24),
-    "min_p": Sampling(temperature=1.1, min_p=0.05, max_new_tokens=24),
+    "plain": Sampling(max_new_tokens=24, stop_token_ids=()),
+    "temperature": Sampling(temperature=0.7, max_new_tokens=24, stop_token_ids=()),
+    "filtered": Sampling(temperature=0.8, top_k=20, top_p=0.9, max_new_tokens=24, stop_token_ids=()),
+    "min_p": Sampling(temperature=1.1, min_p=0.05, max_new_tokens=24, stop_token_ids=()),
 }
 
 
@@ -236,7 +236,7 @@ class GeneratorContract:
 
     def test_greedy_tokens_are_hugging_faces(self, generator: Generator, models: Models) -> None:
         prompts = {"a": PROMPT, "b": (11,), "c": LONG_PROMPT[:50]}
-        sampling = Sampling(top_k=1, max_new_tokens=20)
+        sampling = Sampling(top_k=1, max_new_tokens=20, stop_token_ids=())
         found = by_place(generator.generate([Request(name, ids, 1, sampling) for name, ids in prompts.items()]))
         assert {name: found[name, 0].token_ids for name in prompts} == {
             name: greedy(models.first, ids, 20) for name, ids in prompts.items()
@@ -309,7 +309,9 @@ class GeneratorContract:
 
     def test_every_completion_comes_once(self, generator: Generator) -> None:
         counts = {"a": (1, 5), "b": (40, 3), "c": (7, 9), "d": (24, 1)}
-        requests = [Request(name, PROMPT, n, Sampling(max_new_tokens=k)) for name, (k, n) in counts.items()]
+        requests = [
+            Request(name, PROMPT, n, Sampling(max_new_tokens=k, stop_token_ids=())) for name, (k, n) in counts.items()
+        ]
         found = by_place(generator.generate(requests))
         assert found.keys() == {(name, index) for name, (_, n) in counts.items() for index in range(n)}
         assert all(len(done.token_ids) == counts[done.request_id][0] for done in found.values())
@@ -319,13 +321,15 @@ class GeneratorContract:
         assert list(generator.generate([])) == []
 
     def test_a_short_one_comes_before_the_long_ones_end(self, generator: Generator) -> None:
-        found = begin_with_short(generator, Request("long", PROMPT, 16, Sampling(max_new_tokens=200)))
+        found = begin_with_short(
+            generator, Request("long", PROMPT, 16, Sampling(max_new_tokens=200, stop_token_ids=()))
+        )
         assert len(list(found)) == 16
 
     def test_a_caller_may_stop_early_and_ask_again(self, generator: Generator) -> None:
         wanted = tokens_of(generator.generate([Request("x", PROMPT, 4, PLAIN)]))
         half_read = generator.generate(
-            [Request("x", PROMPT, 32, Sampling(max_new_tokens=100)), Request("y", PROMPT, 2, PLAIN)]
+            [Request("x", PROMPT, 32, Sampling(max_new_tokens=100, stop_token_ids=())), Request("y", PROMPT, 2, PLAIN)]
         )
         next(iter(half_read))
         half_read.close()  # type: ignore[attr-defined]
@@ -345,12 +349,19 @@ class GeneratorContract:
             assert len(found[place].logprobs) == len(found[place].token_ids)
         assert {done.finish_reason for done in found.values()} >= {"stop"}
 
+    def test_where_no_stop_tokens_are_named_the_model_s_end_token_is_one(self, generator: Generator) -> None:
+        """Token 1, in the folder's tokenizer and generation config; 64 rollouts, so that some draw it."""
+        whole = tokens_of(generator.generate([Request("e", PROMPT, 64, PLAIN)]))
+        found = tokens_of(generator.generate([Request("e", PROMPT, 64, replace(PLAIN, stop_token_ids=None))]))
+        assert found == {place: ids[: ids.index(1) + 1] if 1 in ids else ids for place, ids in whole.items()}
+        assert 0 < sum(ids[-1] == 1 for ids in found.values()) < 64
+
     def test_a_stop_string_ends_with_the_token_that_completes_it(self, generator: Generator, models: Models) -> None:
         decode = models.tokenizer.decode
         whole = tokens_of(generator.generate([Request("s", PROMPT, 12, PLAIN)]))
         texts = [decode(ids) for ids in whole.values()]
         strings = (texts[0][6:8], texts[1][3:4], "<eos>")
-        stopped = Sampling(temperature=PLAIN.temperature, max_new_tokens=24, stop_strings=strings)
+        stopped = Sampling(temperature=PLAIN.temperature, max_new_tokens=24, stop_strings=strings, stop_token_ids=())
         found = by_place(generator.generate([Request("s", PROMPT, 12, stopped)]))
         for place, ids in whole.items():
             ends = (k for k in range(1, len(ids) + 1) if any(string in decode(ids[:k]) for string in strings))
@@ -388,7 +399,7 @@ class GeneratorContract:
 
         On a busy machine an engine of another process may hear of it when some have ended, but not every time.
         """
-        long = Request("long", PROMPT, 24, Sampling(max_new_tokens=200))
+        long = Request("long", PROMPT, 24, Sampling(max_new_tokens=200, stop_token_ids=()))
         whole = tokens_of(generator.generate([long]))
         aborted = None
         for _ in range(num_tries(generator)):
@@ -412,7 +423,7 @@ class GeneratorContract:
         self, generator: Generator, models: Models, record_property: Callable[[str, object], None]
     ) -> None:
         """A prompt that was read with the old weights is read again with the new ones."""
-        request = Request("w", LONG_PROMPT, 4, Sampling(max_new_tokens=6))
+        request = Request("w", LONG_PROMPT, 4, Sampling(max_new_tokens=6, stop_token_ids=()))
         old = list(generator.generate([request]))
         try:
             generator.load_weights(temporary(models.second), 7)
@@ -430,7 +441,7 @@ class GeneratorContract:
     def test_the_same_version_with_other_weights_is_not_mistaken_for_the_old_ones(
         self, generator: Generator, models: Models
     ) -> None:
-        request = Request("w", LONG_PROMPT, 2, Sampling(max_new_tokens=4))
+        request = Request("w", LONG_PROMPT, 2, Sampling(max_new_tokens=4, stop_token_ids=()))
         for model in (models.second, models.first):
             generator.load_weights(model.named_parameters(), 8)
             for done in generator.generate([request]):

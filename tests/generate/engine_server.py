@@ -165,7 +165,7 @@ class EngineServer:
             top_p=body.get("top_p", 1.0),
             min_p=body.get("min_p", 0.0),
             max_new_tokens=body["max_tokens"],
-            stop_token_ids=tuple(body.get("stop_token_ids", ())),
+            stop_token_ids=tuple(body.get("stop_token_ids", ())) if body.get("ignore_eos") else None,
             stop_strings=tuple(body.get("stop", ())),
         )
         name = f"cmpl-{body.get('request_id', id(body))}-0"

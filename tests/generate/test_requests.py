@@ -39,7 +39,7 @@ def test_a_sampling_option_outside_its_range_is_named_with_its_value(option: str
 
 def test_the_ends_of_every_range_that_belong_to_it_are_accepted() -> None:
     sampling = Sampling(temperature=1e-3, top_p=1.0, top_k=0, min_p=0.0, max_new_tokens=1)
-    assert (sampling.temperature, sampling.max_new_tokens, sampling.stop_token_ids) == (1e-3, 1, ())
+    assert (sampling.temperature, sampling.max_new_tokens, sampling.stop_token_ids) == (1e-3, 1, None)
 
 
 def test_an_empty_prompt_is_refused() -> None:

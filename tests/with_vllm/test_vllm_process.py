@@ -60,7 +60,7 @@ def changed(models: Models) -> dict[str, list[str]]:
     generator = make_vllm(setting_of(models))
     note("start", before)
     before = trace()
-    list(generator.generate([Request("a", PROMPT, 4, Sampling(max_new_tokens=8))]))
+    list(generator.generate([Request("a", PROMPT, 4, Sampling(max_new_tokens=8, stop_token_ids=()))]))
     note("generate", before)
     before = trace()
     generator.load_weights(temporary(models.second), 1)
@@ -95,8 +95,8 @@ def test_a_second_one_in_this_process_is_an_error(generator: Generator, models: 
 def test_slots_and_refill_order_are_vllms(generator: Generator) -> None:
     """One slot's worth of short rollouts waits until the long ones, which came later, have begun."""
     assert "at most 2 rollouts" in generator.describe([Request("a", PROMPT)])
-    short = [Request(f"short{i}", PROMPT, 1, Sampling(max_new_tokens=3)) for i in range(4)]
-    long = [Request(f"long{i}", PROMPT, 1, Sampling(max_new_tokens=30)) for i in range(2)]
+    short = [Request(f"short{i}", PROMPT, 1, Sampling(max_new_tokens=3, stop_token_ids=())) for i in range(4)]
+    long = [Request(f"long{i}", PROMPT, 1, Sampling(max_new_tokens=30, stop_token_ids=())) for i in range(2)]
     wanted = Priorities("continuous+ljf", 2).of([*short, *long])
     assert max(wanted[f"long{i}", 0] for i in range(2)) < min(wanted[f"short{i}", 0] for i in range(4))
     ends = [done.request_id for done in generator.generate([*short, *long])]
@@ -104,7 +104,7 @@ def test_slots_and_refill_order_are_vllms(generator: Generator) -> None:
 
 
 def test_weights_wait_for_what_runs(generator: Generator, models: Models) -> None:
-    running = generator.generate([Request("a", PROMPT, 8, Sampling(max_new_tokens=30))])
+    running = generator.generate([Request("a", PROMPT, 8, Sampling(max_new_tokens=30, stop_token_ids=()))])
     next(iter(running))
     with pytest.raises(UsageError, match="load_weights while"):
         generator.load_weights(temporary(models.first), 3)
@@ -114,7 +114,7 @@ def test_weights_wait_for_what_runs(generator: Generator, models: Models) -> Non
 
 def test_what_does_not_fit_is_an_error(generator: Generator) -> None:
     with pytest.raises(UsageError, match="max_model_len"):
-        generator.describe([Request("a", PROMPT, 1, Sampling(max_new_tokens=LONGEST))])
+        generator.describe([Request("a", PROMPT, 1, Sampling(max_new_tokens=LONGEST, stop_token_ids=()))])
     with pytest.raises(UsageError, match="temperature = 3"):
         generator.generate([Request("a", PROMPT, 1, Sampling(temperature=3.0))])
     with pytest.raises(UsageError, match="'a' is used twice"):
@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_an_error(generator: Generator) -> None:
 
 def test_stats_count_tokens(generator: Generator) -> None:
     before = generator.stats.tokens
-    done = list(generator.generate([Request("a", PROMPT, 4, Sampling(max_new_tokens=6))]))
+    done = list(generator.generate([Request("a", PROMPT, 4, Sampling(max_new_tokens=6, stop_token_ids=()))]))
     assert generator.stats.tokens - before == sum(len(each.token_ids) for each in done) == 24
     assert generator.stats.prompt_tokens > 0 and generator.stats.steps > 0
 
@@ -144,7 +144,7 @@ def test_its_own_process_that_is_killed_or_hangs_is_lost(
 ) -> None:
     with left_nothing():
         generator = make_vllm(setting_of(models), in_process=False, timeout_seconds=seconds)
-        running = generator.generate([Request("a", PROMPT, 8, Sampling(max_new_tokens=30))])
+        running = generator.generate([Request("a", PROMPT, 8, Sampling(max_new_tokens=30, stop_token_ids=()))])
         for child in multiprocessing.active_children():
             os.kill(child.pid or 0, number)
         with pytest.raises(LostGenerator, match=wanted):

@@ -13,6 +13,7 @@ from podsrl.errors import UsageError
 from podsrl.generate import Generator
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals
+from podsrl.lib.torch_model import end_token_ids
 from podsrl.policy import load_model, load_policy
 from podsrl.run.before.checks import check_window
 from podsrl.run.before.matmul import settle_matmul
@@ -20,7 +21,7 @@ from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.before.settle import settle
 from podsrl.run.evaluate import eval_groups, eval_sampling
 from podsrl.run.step.generators import make_generator, new_setting
-from podsrl.run.step.wiring import new_collector, prompt_room, stop_token_ids
+from podsrl.run.step.wiring import new_collector, prompt_room
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
 from podsrl.sync import sync_weights
@@ -61,7 +62,7 @@ class Evaluator:
             model, generator = _load(config, parts, adapters, on_error)
             self.threads = configure_threads(config.threads, model.num_parameters())
             settle_matmul(config.model.matmul, model, Processes())
-            self.sampling = eval_sampling(config, stop_token_ids(model, self.tokenizer))
+            self.sampling = eval_sampling(config, end_token_ids(model, self.tokenizer))
             self.collector = new_collector(config, generator, model, parts, Processes(), self.sampling)
             self.prompt_room = prompt_room(config, model)
             """Tokens that a prompt may have."""

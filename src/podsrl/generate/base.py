@@ -40,8 +40,9 @@ class Sampling:
     """Tokens with at least this fraction of the likeliest one's probability, in [0, 1); 0 keeps all."""
     max_new_tokens: int = 64
     """Token limit, at least 1."""
-    stop_token_ids: tuple[int, ...] = ()
-    """A completion ends with, and includes, the first of these."""
+    stop_token_ids: tuple[int, ...] | None = None
+    """A completion ends with, and includes, the first of these; (): none of them ends it; None: the end tokens of the
+    model's generation config and of the tokenizer, where the generator has them. A run names them in each request."""
     stop_strings: tuple[str, ...] = ()
     """A completion ends with, and includes, the token that completes one of these in its text, wherever in the token
     that happens; neither the prompt's text nor what ends with given tokens (`Begun.given`) counts. The engine needs a
@@ -57,11 +58,11 @@ class Sampling:
         _require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
         ids: Any = self.stop_token_ids
         strings: Any = self.stop_strings
-        is_list = isinstance(ids, Iterable)
+        is_list = ids is None or isinstance(ids, Iterable)
         _require(is_list, "stop_token_ids", repr(ids), "a tuple of token ids, also for a single one")
         is_list = isinstance(strings, Iterable) and not isinstance(strings, str)
         _require(is_list, "stop_strings", repr(strings), "a tuple of strings, also for a single one")
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        object.__setattr__(self, "stop_token_ids", None if ids is None else tuple(ids))
         object.__setattr__(self, "stop_strings", tuple(self.stop_strings))
         _require(
             "" not in self.stop_strings, "stop_strings", self.stop_strings, "no empty string: it would stop at once"

@@ -1,4 +1,4 @@
-"""Helpers for torch models that several stages use: evaluation mode in a context, and the reach of positions."""
+"""Helpers for torch models that several stages use: evaluation mode in a context, end tokens, reach of positions."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ def own_modes(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in before:
             module.training = mode
+
+
+def end_token_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
+    """The tokenizer's end token and all that the model's generation config names, ascending: chat models have several.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=[7, 5]))
+        >>> end_token_ids(model), end_token_ids(model, SimpleNamespace(eos_token_id=2))
+        ((5, 7), (2, 5, 7))
+    """
+    named = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    ids = {getattr(tokenizer, "eos_token_id", None), *(named if isinstance(named, list) else [named])}
+    return tuple(sorted(ids - {None}))
 
 
 def batch_limit(config: Any) -> Limit | None:

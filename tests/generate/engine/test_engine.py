@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +19,8 @@ from podsrl.generate import Engine, Request, Sampling
 from podsrl.types import Completion
 
 PROMPTS = [(5, 7), (9, 20, 31, 4, 50, 11, 8), (8,), (60, 61, 62, 63)]
-GREEDY = Sampling(top_k=1, max_new_tokens=12)
-MIXED = Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.02, max_new_tokens=12)
+GREEDY = Sampling(top_k=1, max_new_tokens=12, stop_token_ids=())
+MIXED = Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.02, max_new_tokens=12, stop_token_ids=())
 Key = tuple[str, int]
 
 
@@ -32,6 +34,21 @@ def run(model: Any, wanted: Sequence[Request], **options: Any) -> dict[Key, Comp
 
 def tokens(completions: dict[Key, Completion]) -> dict[Key, tuple[int, ...]]:
     return {key: completion.token_ids for key, completion in completions.items()}
+
+
+def test_where_no_stop_tokens_are_named_those_of_generation_config_and_tokenizer_end_a_completion(qwen2: Any) -> None:
+    """The first three tokens that are drawn are made end tokens in turn."""
+    [whole] = run(qwen2, [Request("a", PROMPTS[0], 1, GREEDY)]).values()
+    first, second, third = dict.fromkeys(whole.token_ids[:3])
+    model, request = copy.deepcopy(qwen2), Request("a", PROMPTS[0], 1, Sampling(top_k=1, max_new_tokens=12))
+    cases: list[tuple[Any, int | None, int]] = [(None, None, 12), ([98, third], None, 3), (second, None, 2)]
+    for named, of_tokenizer, length in [*cases, ([third, second], first, 1), (None, second, 2)]:
+        model.generation_config.eos_token_id = named
+        engine = Engine(model, tokenizer=SimpleNamespace(eos_token_id=of_tokenizer))
+        [done] = engine.generate([request])
+        assert (len(done.token_ids), done.finish_reason) == (length, "stop" if length < 12 else "length")
+    [done] = engine.generate([replace(request, sampling=GREEDY)])
+    assert done.token_ids == whole.token_ids
 
 
 # --- the same tokens as the model's own ---
@@ -221,7 +238,7 @@ def test_a_repeated_id_is_refused_at_the_call(qwen2: Any) -> None:
 def test_a_prompt_and_limit_over_the_models_window_are_refused_at_the_call_and_the_last_that_fits_runs(
     qwen2: Any,
 ) -> None:
-    sampling = Sampling(max_new_tokens=4)
+    sampling = Sampling(max_new_tokens=4, stop_token_ids=())
     with pytest.raises(UsageError, match=r"'a' needs 61 prompt tokens \+ max_new_tokens = 4.*the model's window of 64"):
         Engine(qwen2).generate([Request("a", (3,) * 61, 1, sampling)])
     assert len(run(qwen2, [Request("a", (3,) * 60, 1, sampling)])["a", 0].token_ids) == 4

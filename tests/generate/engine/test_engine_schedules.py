@@ -331,13 +331,13 @@ PROMPTS = [(1,), (5, 7), (5, 7, 2), (0, 0, 0, 0), (11, 3, 8, 1, 4, 4)]
 LONGEST = 6 + 9 - 1
 """Tokens of the longest row."""
 WAYS = [
-    Sampling(),
-    Sampling(temperature=0.4),
-    Sampling(top_k=1),
-    Sampling(temperature=1.5, top_p=0.8, stop_strings=("ab", "jc", "kk")),
+    Sampling(stop_token_ids=()),
+    Sampling(temperature=0.4, stop_token_ids=()),
+    Sampling(top_k=1, stop_token_ids=()),
+    Sampling(temperature=1.5, top_p=0.8, stop_token_ids=(), stop_strings=("ab", "jc", "kk")),
     Sampling(top_k=5, min_p=0.05, stop_token_ids=(2, 9)),
 ]
-ANCHOR = Request("anchor", PROMPTS[1], 2, Sampling(max_new_tokens=9))
+ANCHOR = Request("anchor", PROMPTS[1], 2, Sampling(max_new_tokens=9, stop_token_ids=()))
 """Is paused all the time in some schedules, so that the engine's busy period goes on when nothing is left to do."""
 
 

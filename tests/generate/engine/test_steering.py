@@ -19,7 +19,7 @@ from podsrl.generate.schedule.plain import Continuous
 from podsrl.types import Completion
 
 Key = tuple[str, int]
-SAMPLING = Sampling(temperature=0.7, max_new_tokens=10)
+SAMPLING = Sampling(temperature=0.7, max_new_tokens=10, stop_token_ids=())
 LONG = (9, 20, 31, 4, 50, 11, 8)
 
 
@@ -81,7 +81,7 @@ def test_a_paused_rollout_goes_on_where_it_stopped_and_is_read_again_if_its_memo
 
 def test_generate_ends_when_only_paused_rollouts_are_left_and_a_later_call_ends_them(qwen2: Any) -> None:
     engine = Engine(qwen2)
-    short = Request("short", (3, 4), 1, Sampling(max_new_tokens=4))
+    short = Request("short", (3, 4), 1, Sampling(max_new_tokens=4, stop_token_ids=()))
     running = engine.generate([A, B, short])
     assert next(running).request_id == "short"
     engine.pause(["a"])
@@ -95,7 +95,7 @@ def test_generate_ends_when_only_paused_rollouts_are_left_and_a_later_call_ends_
 
 
 def test_a_fork_of_a_live_rollout_costs_no_row_until_it_differs(qwen2: Any) -> None:
-    greedy = Request("g", (5, 7), 1, Sampling(top_k=1, max_new_tokens=10))
+    greedy = Request("g", (5, 7), 1, Sampling(top_k=1, max_new_tokens=10, stop_token_ids=()))
     engine = Engine(qwen2)
     engine.submit([greedy])
     engine.step()
@@ -315,7 +315,10 @@ def test_live_and_paused_rollouts_go_on_with_new_weights_from_tokens_read_again(
 ) -> None:
     model = make_model("qwen2")
     before, other = copy.deepcopy(model), changed(model)
-    greedy = [Request(r.id, r.prompt_ids, r.num_rollouts, Sampling(top_k=1, max_new_tokens=10)) for r in (A, B)]
+    greedy = [
+        Request(r.id, r.prompt_ids, r.num_rollouts, Sampling(top_k=1, max_new_tokens=10, stop_token_ids=()))
+        for r in (A, B)
+    ]
     engine = Engine(model, num_slots=num_slots)
     engine.submit(greedy)
     for _ in range(4):

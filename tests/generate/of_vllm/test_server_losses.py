@@ -21,7 +21,7 @@ from podsrl.scale.generators.pool import Pool
 
 pytestmark = pytest.mark.slow  # it waits for servers
 
-LONG = Sampling(max_new_tokens=100)
+LONG = Sampling(max_new_tokens=100, stop_token_ids=())
 REQUESTS = [Request(f"q{i}", (*PROMPT, 3 + i), 8, LONG) for i in range(4)]
 
 
@@ -228,7 +228,15 @@ def test_a_rollout_that_the_server_aborts_by_itself_is_asked_again(server: Engin
 
 
 def test_the_rollouts_of_others_are_not_aborted(server: EngineServer, generator: Pool) -> None:
-    body = {"prompt": [5], "max_tokens": 200, "temperature": 1.0, "top_k": 0, "logprobs": 0, "priority": 0}
+    body = {
+        "prompt": [5],
+        "max_tokens": 200,
+        "temperature": 1.0,
+        "top_k": 0,
+        "logprobs": 0,
+        "priority": 0,
+        "ignore_eos": True,
+    }
     theirs: list[Any] = []
     other = threading.Thread(target=lambda: theirs.append(server.answer("/v1/completions", body | {"request_id": "x"})))
     other.start()
@@ -255,7 +263,9 @@ def test_requests_have_the_priorities_of_the_refill_order_and_a_salt_per_version
     of = setting_of(models, scheduler="continuous+ljf", num_slots=2)
     generator = VLLMServer(of, url=server.url, folder=str(tmp_path))
     lengths = (3, 9, 5, 7)
-    requests = [Request(f"r{i}", (*PROMPT, 9), 1, Sampling(max_new_tokens=k)) for i, k in enumerate(lengths)]
+    requests = [
+        Request(f"r{i}", (*PROMPT, 9), 1, Sampling(max_new_tokens=k, stop_token_ids=())) for i, k in enumerate(lengths)
+    ]
     list(generator.generate(requests))
     bodies = [each for each in server.bodies("/v1/completions") if "request_id" in each]
     assert [each["max_tokens"] for each in sorted(bodies, key=lambda each: each["priority"])] == [9, 7, 5, 3]

@@ -223,7 +223,7 @@ def test_what_fails_at_the_start_is_said_in_one_line(new_process: Any, monkeypat
 def test_a_generator_of_ones_own_and_its_errors(new_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(HERE))
     process = new_process(generator="own_generators:counting", options={"first": 11})
-    found = by_place(process.generate([Request("a", (4, 5), 2, Sampling(max_new_tokens=3))]))
+    found = by_place(process.generate([Request("a", (4, 5), 2, Sampling(max_new_tokens=3, stop_token_ids=()))]))
     assert {done.token_ids for done in found.values()} == {(11, 12, 13)}
     assert process.abilities == {"beside"}
     with pytest.raises(PodsError, match=r"ValueError: a prompt of 99"):
@@ -261,7 +261,7 @@ pool = Pool([lambda: child], SharedWeights())
 pool.load_weights(load_model(ModelConfig(path=str(folder), device="cpu")).named_parameters(), 0)
 print(child.pid, flush=True)
 while True:
-    for done in pool.generate([Request("0", (3,), 64, Sampling(max_new_tokens=200))]):
+    for done in pool.generate([Request("0", (3,), 64, Sampling(max_new_tokens=200, stop_token_ids=()))]):
         pass
 """
     parent = children.Popen([sys.executable, "-c", script], stdout=children.PIPE, text=True)

@@ -111,7 +111,7 @@ def test_new_weights_arrive(pool: RayPool, model: Any) -> None:
 
 
 def test_a_group_is_ended_while_it_is_generated(pool: RayPool, expected: Any) -> None:
-    long = [Request("long", (5,), 4, Sampling(max_new_tokens=200)), *REQUESTS]
+    long = [Request("long", (5,), 4, Sampling(max_new_tokens=200, stop_token_ids=())), *REQUESTS]
     reasons: set[str] = set()
     for _ in range(10):  # on a busy machine an actor may hear of it late, but not every time
         found = pool.generate(long)

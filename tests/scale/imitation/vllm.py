@@ -87,8 +87,9 @@ def serve(end: Any, folder: str) -> None:
                     value, token = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1).max(-1)
                 found.append((key, _output([int(token)], [float(value)], "length")))
             else:
-                given = {each: params[each] for each in ("temperature", "top_p", "top_k", "min_p", "stop_token_ids")}
-                sampling = Sampling(**given, max_new_tokens=params["max_tokens"])
+                given = {each: params[each] for each in ("temperature", "top_p", "top_k", "min_p")}
+                stops = params["stop_token_ids"] if params["ignore_eos"] else None
+                sampling = Sampling(**given, max_new_tokens=params["max_tokens"], stop_token_ids=stops)
                 engine.submit([Request(key, tuple(prompt), 1, sampling, stream=str(params["seed"]))])
         elif name == "step":
             done = engine.step() if engine.num_unfinished else []

@@ -199,7 +199,9 @@ def _take(
     texts = tokenizer.batch_decode([done.token_ids for *_, done in came], skip_special_tokens=True)
     for (tree, place, done), text in zip(came, texts, strict=True):
         is_over = (
-            done.finish_reason != "stop" or not search.is_stepwise or done.token_ids[-1] in sampling.stop_token_ids
+            done.finish_reason != "stop"
+            or not search.is_stepwise
+            or done.token_ids[-1] in (sampling.stop_token_ids or ())
         )
         is_ended = is_over or any(string in text for string in sampling.stop_strings)
         tree.add(place, done, text, is_ended=is_ended)

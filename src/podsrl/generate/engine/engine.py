@@ -38,7 +38,7 @@ from podsrl.generate.engine.weights import take_weights
 from podsrl.generate.schedule.job import Limits
 from podsrl.generate.schedule.lengths import Predictor
 from podsrl.generate.schedule.scheduler import Scheduler, default_predictor, make_scheduler
-from podsrl.lib.torch_model import evaluating
+from podsrl.lib.torch_model import end_token_ids, evaluating
 from podsrl.lib.watch import Act, End, Fork, Key, Note, Watch
 from podsrl.types import Completion, FinishReason
 
@@ -60,7 +60,7 @@ class Engine:
         predictor: of lengths, for the refill orders that use one; None: the scheduler's default.
         seed: with a request's stream, a rollout's index and a token's position it decides every random number, so the
             same request gives the same tokens in any batch.
-        tokenizer: needed only for requests with stop strings.
+        tokenizer: needed for requests with stop strings; where a request names no stop tokens, its end token is one.
         forward: "fast" or "model" to insist on one of the decode steps; None: the fast one where it covers the model.
 
     Raises:
@@ -356,6 +356,9 @@ class Engine:
         return [sequence for sequences in self._sequences.values() for sequence in sequences]
 
     def _new_sequences(self, request: Request) -> list[Sequence]:
+        if request.sampling.stop_token_ids is None:
+            stops = end_token_ids(self.model, self._tokenizer)
+            request = replace(request, sampling=replace(request.sampling, stop_token_ids=stops))
         self._num_arrived += request.num_rollouts
         stream = request.random_stream
         self._next_index[stream] = max(request.indices.stop, self._next_index.get(stream, 0))
@@ -384,7 +387,7 @@ class Engine:
 
     def _check_token(self, source: Sequence, num_tokens: int, token: int) -> None:
         vocabulary, sampling = self.model.get_input_embeddings().weight.shape[0], source.request.sampling
-        is_word = isinstance(token, int) and 0 <= token < vocabulary and token not in sampling.stop_token_ids
+        is_word = isinstance(token, int) and 0 <= token < vocabulary and token not in (sampling.stop_token_ids or ())
         if not is_word or num_tokens + 1 >= sampling.max_new_tokens:
             raise UsageError(
                 f"fork of {source.key} with the token {token!r} behind {num_tokens}: wanted an integer of 0 .. "

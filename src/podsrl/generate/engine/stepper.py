@@ -406,7 +406,7 @@ class Stepper:
             hidden=hidden,
             noted=[sequence.noted for sequence in sequences],
             tokens=lambda key: self.rows.tokens_of(np.array([places[key]]))[0].copy(),
-            stop_ids=frozenset().union(*(sampling.stop_token_ids for sampling in self.rows.samplings)),
+            stop_ids=frozenset().union(*(sampling.stop_token_ids or () for sampling in self.rows.samplings)),
         )
 
     def _running_jobs(self) -> list[Job]:

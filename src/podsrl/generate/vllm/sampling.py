@@ -51,11 +51,11 @@ def rollout_options(request: Request, index: int, seed: int) -> dict[str, Any]:
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
         "max_tokens": sampling.max_new_tokens,
-        "stop_token_ids": list(sampling.stop_token_ids),
+        "stop_token_ids": list(sampling.stop_token_ids or ()),
         "stop": list(sampling.stop_strings),
         "include_stop_str_in_output": True,  # so that a stop token's own text counts too, as everywhere in podsrl
         "skip_special_tokens": False,
-        "ignore_eos": True,  # the request names every stop token
+        "ignore_eos": sampling.stop_token_ids is not None,  # else it stops where tokenizer and generation config say
         "logprobs": 0,
     }
 

@@ -31,6 +31,7 @@ from podsrl.control import View, recalled
 from podsrl.generate import Generator, Sampling, abilities_of
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals, selection_generator
+from podsrl.lib.torch_model import end_token_ids
 from podsrl.lib.user_function import check_is_no_import
 from podsrl.policy import load_policy
 from podsrl.run.before.checks import check_abilities, check_beside, check_generator, check_processes, check_window
@@ -54,7 +55,6 @@ from podsrl.run.step.wiring import (
     new_collector,
     new_learner,
     opening_view,
-    stop_token_ids,
 )
 from podsrl.scale.processes import Processes, join_processes
 from podsrl.score import ScoreStats
@@ -321,7 +321,7 @@ class Trainer:
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """The tokenizer's end token and all that the model's generation config names."""
-        return stop_token_ids(self.model, self.tokenizer)
+        return end_token_ids(self.model, self.tokenizer)
 
     def _count_version(self) -> None:
         self.progress = replace(self.progress, version=self.learner.version)

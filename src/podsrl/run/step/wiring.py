@@ -44,13 +44,6 @@ def opening_view(config: RunConfig, costs: CostsConfig, train: Sequence[Task], s
     )
 
 
-def stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The tokenizer's end token and all that the model's generation config names: chat models have several."""
-    named = model.generation_config.eos_token_id
-    ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
-    return tuple(sorted(ids - {None}))
-
-
 def new_updater(config: RunConfig, policy: Policy, parts: Prepared, processes: Processes) -> Updater:
     """The updater, with weights sharded over the processes if the config says so.
 

@@ -30,7 +30,9 @@ LONGROPE = {
 def worst_gap(engine: Engine, lengths: Sequence[int]) -> float:
     """Largest difference of a sampled token's log-probability from a forward of its whole row alone."""
     prompts = {str(n): tuple(3 + (5 * i + n) % 90 for i in range(n)) for n in lengths}
-    requests = [Request(name, prompt, 1, Sampling(max_new_tokens=4)) for name, prompt in prompts.items()]
+    requests = [
+        Request(name, prompt, 1, Sampling(max_new_tokens=4, stop_token_ids=())) for name, prompt in prompts.items()
+    ]
     gaps = []
     for done in engine.generate(requests):
         row = (*prompts[done.request_id], *done.token_ids)
@@ -109,7 +111,7 @@ def test_broken_weights_are_told_by_the_rollouts_and_not_here(make_model: Callab
     model = make_model("qwen2")
     with torch.no_grad():
         model.model.norm.weight.fill_(torch.nan)
-    (done,) = Engine(model).generate([Request("a", (5, 7), 1, Sampling(max_new_tokens=3))])
+    (done,) = Engine(model).generate([Request("a", (5, 7), 1, Sampling(max_new_tokens=3, stop_token_ids=()))])
     assert done.finish_reason == "invalid"
 
 
@@ -138,7 +140,7 @@ def test_training_mode_and_gradient_checkpointing_do_not_keep_an_engine_from_bei
     before = [module.training for module in model.modules()]
     engine = Engine(model, forward="model")
     assert [module.training for module in model.modules()] == before
-    list(engine.generate([Request("a", (5, 7), 2, Sampling(max_new_tokens=3))]))
+    list(engine.generate([Request("a", (5, 7), 2, Sampling(max_new_tokens=3, stop_token_ids=()))]))
     assert [module.training for module in model.modules()] == before
     engine.submit([Request("b", (5, 7), 1, Sampling(max_new_tokens=1))])
     assert len(engine.step()) == 1
