@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 SETUP := $(VENV)/.installed
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's build for CPUs, and nothing else, from that index.
+TORCH := $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch
 
 # Bytecode is written even where the environment forbids it: without it every process of the tests compiles all modules.
 PYTEST := OMP_WAIT_POLICY=PASSIVE PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
@@ -53,7 +55,7 @@ $(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "podsrl needs Python 3.11 or newer; this is `$(PYTHON) --version`: make PYTHON=python3.11" && false)
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch and the rest into $(VENV) (some minutes, once)"
-	$(BIN)/pip install --quiet --progress-bar on -c constraints.txt torch
+	$(BIN)/pip install --quiet --progress-bar on -c constraints.txt $(TORCH)
 	$(BIN)/pip install --quiet --progress-bar on -c constraints.txt -e .
 	@touch $(RUNS)
 
@@ -107,7 +109,7 @@ test-vllm: $(VLLM_VENV)/bin/pytest
 $(PEERS_VENV)/bin/pytest:
 	@echo "installing verl, ART and verifiers into $(PEERS_VENV) (some minutes, once)"
 	$(PYTHON) -m venv $(PEERS_VENV)
-	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt torch
+	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt $(TORCH)
 	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt -e '.[art,verifiers]' $(VERL_NEEDS)
 	$(PEERS_VENV)/bin/pip install --quiet --no-deps $(VERL_PACKAGES)
 	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt pytest pytest-timeout hypothesis

@@ -317,3 +317,11 @@ def test_what_the_comments_of_a_recipe_name_exists(recipe: Path) -> None:
 def test_the_checks_see_what_they_look_for(check: Callable[[str], Iterable[str]], right: str, wrong: str) -> None:
     assert list(check(right)) == []
     assert len(list(check(wrong))) == 1
+
+
+def test_torch_s_index_is_asked_for_torch_alone() -> None:
+    for page in [*PAGES, ROOT / "Makefile"]:
+        text = page.read_text()
+        assert not re.search("extra.index.url", text, re.IGNORECASE), page
+        for line in re.findall(r"^pip install .*--index-url .*$", text, re.MULTILINE):
+            assert "--no-deps" in line and line.endswith(" torch"), page
