@@ -48,6 +48,7 @@ HOSTILE = {
     "computes when compiled": "{{ 9 ** (9 ** 9) }}",
     "computes": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
     "loops for one prompt only": "{% if '77' in messages[0]['content'] %}" + LOOP + "{% endif %}" + SAYS,
+    "takes its time": "{% for i in range(3000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}" + SAYS,
     "calls itself": "{% macro m(x) %}{{ m(x) }}{{ m(x) }}{% endmacro %}{{ m(1) }}",
     "one long text": "{{ messages[0]['content'] * 10 ** 10 }}",
     "a text that doubles": "{% set n = namespace(x=1) %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from podsrl.errors import UsageError
+from podsrl.tasks import jsonl
 from podsrl.tasks.base import TaskSet
 from podsrl.tasks.jsonl import load_jsonl
 from podsrl.types import Task
@@ -255,3 +256,24 @@ def test_a_second_file_that_is_the_first_or_missing_or_holds_all_is_refused(
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(UsageError, match=r"no rows \(task.eval_path\)"):
         load(path, eval_path=tmp_path / "empty.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "cure"),
+    [('{"question": "' + "x" * 90 + '"}', "shorten it"), ('[{"question": "' + "x" * 90, "looks like one list")],
+)
+def test_a_line_without_end_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, cure: str
+) -> None:
+    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 64)
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"question": "1+2=", "answer": 3}}\n{line}')
+    with pytest.raises(UsageError, match=rf"rows.jsonl:2: the line has more than 64 bytes \(task.path\).*{cure}"):
+        jsonl.read_rows(path)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a\n", "\n\na", "\xef\xbb\xbfa\nb\r\n"])
+def test_lines_are_those_between_line_breaks(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(text.encode("latin-1"))
+    assert jsonl.read_lines(path, "FILE") == text.encode("latin-1").removeprefix(b"\xef\xbb\xbf").split(b"\n")

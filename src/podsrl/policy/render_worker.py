@@ -9,12 +9,18 @@ from __future__ import annotations
 import math
 import os
 import resource
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from podsrl.lib.channel import Channel
 
 MAX_CHARACTERS = 64 << 20
 """Most characters that one request may render."""
+SECONDS_EACH = 0.1
+"""CPU time that a conversation may take, and again for each million characters of its text; else a set of ten thousand
+questions would take hours."""
 
 
 def main(channel: Channel, seconds: int, num_bytes: int) -> None:
@@ -39,14 +45,20 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
     texts: list[str] = []
     for place, messages in enumerate(request["conversations"]):
+        render = partial(
+            render_jinja_template,
+            conversations=[messages],
+            chat_template=request["template"],
+            tools=request["tools"],
+            add_generation_prompt=True,
+            **request["variables"],
+        )
         try:
-            text = render_jinja_template(
-                conversations=[messages],
-                chat_template=request["template"],
-                tools=request["tools"],
-                add_generation_prompt=True,
-                **request["variables"],
-            )[0][0]
+            text, seconds = _timed(render)
+            if seconds > (most := SECONDS_EACH * (1 + len(text) / 1e6)):  # the first time it is compiled, too
+                seconds = min(_timed(render)[1] for _ in range(2))
+            if seconds > most:
+                return _failure(place, "ValueError", f"it takes {seconds:.2g} s per conversation, wanted {most:.1g}")
         except MemoryError:
             return _failure(place, "MemoryError", "it wants more memory than it may have")
         except Exception as error:  # jinja's own types: a template raises what it likes, such as "no system role"
@@ -55,6 +67,12 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         if sum(map(len, texts)) > MAX_CHARACTERS:
             return _failure(place, "ValueError", f"it makes a text of {len(text):,} characters")
     return {"texts": texts}
+
+
+def _timed(render: Callable[[], Any]) -> tuple[str, float]:
+    start = time.process_time()
+    text: str = render()[0][0]
+    return text, time.process_time() - start
 
 
 def _failure(place: int, kind: str, message: str) -> dict[str, Any]:

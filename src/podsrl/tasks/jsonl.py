@@ -19,6 +19,9 @@ from podsrl.tasks.rows import Row, check_row_characters, check_two_columns, row_
 from podsrl.tasks.split import hold_out, take_eval, without_held_out
 from podsrl.types import Task
 
+MAX_LINE_BYTES = 64 << 20
+"""A longer line is refused unread: no window holds such a question, and a file that is one line is no JSONL."""
+
 
 def load_jsonl(
     path: str | Path,
@@ -120,17 +123,27 @@ def read_rows(path: str | Path, option: str = "task.path") -> list[tuple[int, Ro
 def read_lines(path: Path, option: str) -> list[bytes]:
     """All lines of a file; the last one is empty where the file ends with a line break.
 
-    UsageError: the file cannot be read; `option` names it in messages.
+    UsageError: the file cannot be read, or a line is longer than `MAX_LINE_BYTES`; `option` names it in messages.
     """
+    lines, line = list[bytes](), b"\n"
     try:
         # Bytes, because text files also break lines at characters that JSON allows inside strings.
-        return path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        with path.open("rb") as file:
+            while line.endswith(b"\n"):
+                line = file.readline(MAX_LINE_BYTES + 1)
+                lines.append(line.removesuffix(b"\n"))
     except FileNotFoundError:
         cure = "" if path.is_absolute() else "; a relative path starts from the folder in which pods is called"
         raise UsageError(f"{option} = '{path}': no such file (looked for {path.absolute()}){cure}") from None
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{option} = '{path}': cannot be read: {reason}; wanted a file") from error
+    if len(line) > MAX_LINE_BYTES:
+        raise UsageError(
+            f"{path}:{len(lines)}: the line has more than {MAX_LINE_BYTES:,} bytes ({option}); wanted one JSON object "
+            f"per line{_other_format(line) or '; shorten it, or leave it out'}"
+        )
+    return [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]
 
 
 def _parse_line(where: str, line: bytes) -> Row:

@@ -283,6 +283,27 @@ def test_tool_calls_and_results_are_the_whole_conversation_through_the_template(
     assert len(stops) == len(turns) + 1 + 2  # of the turns and of the results, and none that a result spells
 
 
+def test_of_a_reply_that_has_no_room_only_the_beginning_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = load_tokenizer(config_of(*SIZES).model)
+    sizes, call = list[int](), type(tokenizer).__call__
+
+    def counted(self: Any, texts: Any, **options: Any) -> Any:
+        sizes.extend(map(len, [texts] if isinstance(texts, str) else texts))
+        return call(self, texts, **options)
+
+    monkeypatch.setattr(type(tokenizer), "__call__", counted)
+    tokens = (*tokenizer("1+2=3", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id)
+    for text, reason in (("1" * 1_000_000, "length"), ("1" * 200, "length"), ("1" * 20, "postponed")):
+        sizes.clear()
+        direct: Any = Direct(lambda task, turns, text=text: text)
+        talks = EnvironmentTalks(direct, tokenizer, 4)
+        task = Task(id="a", prompt="1+2=", answer="3")
+        talk = talks([Open(group=new_group("g", task), ways=())], Sampling(max_new_tokens=40))
+        assert talk.takes(made.completion(tokens, request_id="g"))
+        [done] = talk.answers()
+        assert done.finish_reason == reason and sum(sizes) <= 32 * 40
+
+
 def test_a_run_shows_its_tools_and_answers_calls_in_its_workers() -> None:
     tokenizer = load_tokenizer(config_of(*SIZES).model)
     tokenizer.chat_template = kitchen.TEMPLATE.replace("<|im_end|>", "<eos>").replace("t | tojson", "t.function.name")

@@ -87,7 +87,7 @@ def _fit(tokenizer: Any, tasks: Sequence[Task], limit: int, name: str) -> _Side:
     if not any(fits):
         raise UsageError(
             f"rollouts.max_prompt_tokens = {limit}: all {len(tasks):,} {name} questions have longer prompts (the "
-            f"shortest has {min(lengths)} tokens): raise the limit"
+            f"shortest has {min(lengths):,} tokens): raise the limit, or shorten the questions"
         )
     num_left_out = fits.count(False)
     have, are = ("has a prompt", "is") if num_left_out == 1 else ("have prompts", "are")

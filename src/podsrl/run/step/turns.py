@@ -16,6 +16,9 @@ from podsrl.score import Environment, Reply
 from podsrl.score.base import Fault
 from podsrl.types import Completion, Open, Task
 
+_CHARACTERS = 32
+"""Of a reply, for each token that there is room for: where so many make more than twice the tokens, it has no room."""
+
 
 class Talk(Protocol):
     """What is said to rollouts whose turn has ended. `Completion.request_id` is the group's id."""
@@ -92,12 +95,22 @@ class EnvironmentTalk:
             for done, reply in heard
             if isinstance(reply, Reply) and reply.texts and not self._is_over(done)
         ]
+        read = [(done, reply) for done, reply in said if not self._has_no_room(done, reply)]
         going = {
             (done.request_id, done.index): self._going_on(done, ids)
-            for (done, _), ids in zip(said, self._ids(said), strict=True)
+            for (done, _), ids in zip(read, self._ids(read), strict=True)
         }
+        ended = {(done.request_id, done.index): replace(done, finish_reason="length") for done, _ in said}
         for done, _ in heard:
-            yield going.get((done.request_id, done.index), done)
+            yield (ended | going).get((done.request_id, done.index), done)
+
+    def _has_no_room(self, done: Completion, reply: Reply) -> bool:
+        """Told from a reply's beginning, so that a million characters are not encoded for each rollout."""
+        room, text = self._max_tokens - len(done.token_ids), "".join(reply.texts)
+        begin = text[: _CHARACTERS * room]
+        if len(begin) == len(text):
+            return False
+        return len(self._talks.tokenizer(begin, add_special_tokens=False, verbose=False)["input_ids"]) >= 2 * room
 
     def _is_over(self, done: Completion) -> bool:
         """Whether a rollout has all its turns."""
