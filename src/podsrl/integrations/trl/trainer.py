@@ -139,6 +139,7 @@ class PODSMixin(_Base):  # type: ignore[misc]
     """
 
     num_generations: int
+    reward_funcs: list[Any]
     _logs: Any
     _chosen: _Chosen | None = None
 
