@@ -66,7 +66,10 @@ def requests(**ways: Any) -> list[Request]:
         Request(f"r{i}", tuple(range(5, 7 + 3 * i)), 5, Sampling(max_new_tokens=6 + 3 * i, stop_token_ids=(3,)))
         for i in range(4)
     ]
-    others = [Request(name, (9, 8, 7), 3, Sampling(max_new_tokens=9, **way)) for name, way in ways.items()]
+    others = [
+        Request(name, (9, 8, 7), 3, Sampling(max_new_tokens=9, **{"stop_token_ids": (), **way}))
+        for name, way in ways.items()
+    ]
     return [*plain, *others]
 
 

@@ -37,7 +37,7 @@ def greedy(model: Any, num_tokens: int = 12) -> list[int]:
 
 
 def engine_greedy(model: Any, num_tokens: int = 12) -> list[int]:
-    sampling = Sampling(temperature=1.0, top_k=1, max_new_tokens=num_tokens)
+    sampling = Sampling(temperature=1.0, top_k=1, max_new_tokens=num_tokens, stop_token_ids=())
     (completion,) = Engine(model).generate([Request("a", tuple(IDS[0].tolist()), 1, sampling)])
     return list(completion.token_ids)
 

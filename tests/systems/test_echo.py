@@ -55,7 +55,7 @@ def test_rollouts_that_were_not_kept_vote_too_and_invalid_ones_do_not() -> None:
 
 # --- the tree ---
 
-SAMPLING = Sampling(max_new_tokens=12)
+SAMPLING = Sampling(max_new_tokens=12, stop_token_ids=())
 OPTIONS: dict[str, Any] = {"widest": 3, "top": 2, "unsure": 0.95, "floor": 0.45, "spike": 0.6, "quantile": 0.5}
 
 

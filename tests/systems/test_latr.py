@@ -126,7 +126,7 @@ def test_a_branch_that_is_like_its_source_ends_with_its_branches_and_makes_room(
     """A branch of three tokens that has one in common with its source is like it where `rouge` is 0."""
     num_ended = 0
     for seed in range(8):
-        request, counts = Request("q", (2, 3, 0), 1, Sampling(max_new_tokens=12)), []
+        request, counts = Request("q", (2, 3, 0), 1, Sampling(max_new_tokens=12, stop_token_ids=())), []
         for rouge in (1.0, 0.0):
             watch = watching(3, until=11, least=0.1, gap=0.5, look=(3,), edits=0.0, rouge=rouge)
             found = list(Engine(small_model(), seed=seed).generate([request], watch=watch))
