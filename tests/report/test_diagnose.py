@@ -31,6 +31,9 @@ def of(folder: Path, config: str = CONFIG, **changes: Any) -> Diagnosis:
         ({"groups/mixed": 1}, "solved", 0.5),
         ({"groups/mixed": 0, "groups/all_wrong": 2, "rollouts/truncated": 8}, "over-long", 1.0),
         ({"groups/mixed": 0, "groups/all_wrong": 2, "rollouts/truncated": 8, "rollouts/invalid": 4}, "unscored", 0.5),
+        ({"reward/min": 1.0, "reward/max": 1.0, "accuracy/all": 0.25}, "indifferent", 1.0),
+        ({"reward/min": 1.0, "reward/max": 1.0, "accuracy/all": 0.25, "rollouts/invalid": 2}, "indifferent", 0.75),
+        ({"reward/min": 0.0, "reward/max": 0.0, "accuracy/all": 0.0, "groups/all_wrong": 2}, "starved", 1.0),
         ({"groups/left_out": 6, "groups/mixed": 4, "groups/all_wrong": 4}, "starved", 0.5),
     ],
 )

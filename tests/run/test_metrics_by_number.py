@@ -127,6 +127,8 @@ LINE: dict[str, Any] = {
     "histogram/lags": {"low": 1.0, "high": 1.0, "counts": [6]},
     "reward/all": (1.5 + 0.5 + 3.0) / 9,
     "reward/kept": (1.0 + 0.5 + 1.0) / 6,
+    "reward/min": 0.0,
+    "reward/max": 2.0,  # behind the kept ones of CUT
     # deviations of (1, 0, 1/2), of (1/4, 1/4), of (1, 0, 0), and 0 for the one reward of the last chunk
     "reward_std/all": (0.5 + 0.0 + math.sqrt(1 / 3) + 0.0) / 4,
     "reward_std/kept": (math.sqrt(1 / 2) + 0.0 + math.sqrt(1 / 2) + 0.0) / 4,
@@ -302,13 +304,14 @@ def test_a_line_is_json_and_its_counts_are_whole_numbers() -> None:
 
 def test_a_group_that_is_left_out_counts_with_its_tokens_and_its_accuracy() -> None:
     guided = replace(rollout(1.0, 3, is_correct=True), prompt_ids=(5,) * 9, origin="examples")
-    plain = replace(rollout(0.0, 5), origin="guide_too_long")
+    plain = replace(rollout(-1.0, 5), origin="guide_too_long")
     left_out = group_of("left", 3, guided, plain)
     changed = {
         "tokens/prompt": 14 + 3 + 9,  # both prompts
         "tokens/generated": 42 + 8,
         "seconds/tokens_per_second": 50 / 8.5,
         "tokens/discarded": 25 + 8,
+        "reward/min": -1.0,
         "accuracy/all": 4 / 14,
         "groups/mixed": 3,
         "groups/left_out": 1,
@@ -390,6 +393,8 @@ def test_a_step_without_groups_has_no_means_and_warns_of_none() -> None:
     means = {
         "reward/all",
         "reward/kept",
+        "reward/min",
+        "reward/max",
         "reward_std/all",
         "reward_std/kept",
         "accuracy/all",

@@ -27,6 +27,12 @@ def answers(**changes: Any) -> Group:
     return replace(group, rollouts=tuple(replace(rollout, **changes) for rollout in group.rollouts))
 
 
+def some_right(reward: float) -> Group:
+    """One of four, and all get the same."""
+    group = answers(reward=reward, is_correct=False)
+    return replace(group, rollouts=(replace(group.rollouts[0], is_correct=True), *group.rollouts[1:]))
+
+
 def cut(group: Group) -> Group:
     completions = [replace(rollout.completion, finish_reason="length") for rollout in group.rollouts]
     pairs = zip(group.rollouts, completions, strict=True)
@@ -64,6 +70,14 @@ def test_the_reason_is_named_with_its_cure_and_an_answer() -> None:
         (said_of(cut(WRONG)), "all answers are cut at the token limit", "rollouts.max_new_tokens"),
         (said_of(INVALID), "all rewards are invalid", "pods check-reward"),
         (said_of(WRONG, RIGHT), "rewards within a group are equal", "neither always solves nor never"),
+        (
+            said_of(some_right(1.0), *[answers(reward=1.0, is_correct=False)] * 39),
+            "all rewards are 1, though 3 of 480",
+            "tell",
+        ),
+        (said_of(some_right(0.0), WRONG), "all rewards are 0, though 3 of 24 answers are correct", "check-reward"),
+        (said_of(some_right(0.0), INVALID, INVALID), "67% of the rewards are invalid", "pods check-reward"),
+        (said_of(left_out=(some_right(0.5),)), "all rewards are 0.5, though", "tell"),
         (said_of(left_out=(WRONG,)), "budget.keep left out every group", "budget.keep"),
         (said_of(left_out=(INVALID,)), "all rewards are invalid", "no judge today"),
         (said_of(*[WRONG] * 39, RIGHT), "98% of the answers are wrong", "easier questions"),

@@ -21,7 +21,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.stages import FATES
 from podsrl.report.read import Array, Run
 from podsrl.run.group_log import RecordedGroup, RecordedRollout
-from podsrl.run.health import REASONS
+from podsrl.run.health import REASONS, logged_answers
 from podsrl.select import resolve_rule, select_groups
 from podsrl.systems.worth import Worth
 from podsrl.types import group_of_rewards
@@ -63,23 +63,29 @@ _HALF = ("ask the questions that are likely to be half solved", ("budget.questio
 _HARDER = ("ask more rollouts of hard questions", ("budget.rollouts=harder",))
 _VARIANCE = ("train on what varies most", ("select.rule=max_variance", "select.num_kept={quarter}"))
 CAUSES = (
-    Cause(name="unscored", finding="of the rollouts have no usable reward", cure=REASONS["invalid"][1], parts=()),
+    Cause(name="unscored", finding="of the rollouts have no usable reward", cure=REASONS["invalid"][-1], parts=()),
+    Cause(
+        name="indifferent",
+        finding="of the rewards are one number, for correct answers and for wrong ones",
+        cure=REASONS["alike"][-1],
+        parts=(),
+    ),
     Cause(
         name="over-long",
         finding="of the rollouts reach the token limit",
-        cure=REASONS["cut"][1],
+        cure=REASONS["cut"][-1],
         parts=(("allow longer answers", ("rollouts.max_new_tokens={twice}",)), _AUTO, _MIXED),
     ),
     Cause(
         name="starved",
         finding="of the groups have no correct answer",
-        cure=REASONS["wrong"][1],
+        cure=REASONS["wrong"][-1],
         parts=(_HARDER, _AUTO, _HALF),
     ),
     Cause(
         name="solved",
         finding="of the groups have only correct answers",
-        cure=REASONS["right"][1],
+        cure=REASONS["right"][-1],
         parts=(_HALF, _AUTO, _MIXED),
     ),
 )
@@ -179,8 +185,10 @@ def _shares(run: Run, first: int) -> dict[str, float]:
     groups = total("groups/all") / (run.option("select.num_chunks") or 1) + total("groups/left_out")
     rollouts = total("rollouts/all")
     mixed, wrong = total("groups/mixed"), total("groups/all_wrong")
+    answers = logged_answers(run.steps[first:])
     counts = {
         "unscored": (total("rollouts/invalid"), rollouts),
+        "indifferent": (answers.alike, answers.num),
         "over-long": (total("rollouts/truncated"), rollouts),
         "starved": (wrong, groups),
         "solved": (groups - mixed - wrong, groups),

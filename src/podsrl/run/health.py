@@ -15,8 +15,8 @@ from podsrl.lib.text import prompt_text
 from podsrl.run.step.step_result import StepResult
 
 Array = npt.NDArray[np.float64]
-NEARLY_ALL = 0.95
-"""Share of the answers from which on they are the reason."""
+MOST, NEARLY_ALL = 0.5, 0.95
+"""Share of the answers from which on they are the reason: of a reward that fails, and of any other."""
 NEWEST_STEPS = 10
 """Steps at the end of a log that say why its groups teach nothing."""
 
@@ -50,6 +50,9 @@ class Answers:
     """Without a usable reward."""
     cut: float = 0
     """At the token limit."""
+    lowest: float = math.inf
+    """Reward, and `highest` likewise: the other way round where there is none, -inf and inf where it is not known."""
+    highest: float = -math.inf
     are_left_out: bool = True
     """The budget kept all their groups out of the training."""
 
@@ -57,12 +60,20 @@ class Answers:
     def wrong(self) -> float:
         return self.num - self.right
 
+    @property
+    def alike(self) -> float:
+        """With one and the same reward, where some of them are right and some are wrong; else 0."""
+        judged = self.num - self.invalid
+        return judged if self.lowest == self.highest and 0 < self.right < judged else 0
+
     def __add__(self, other: Answers) -> Answers:
         return Answers(
             num=self.num + other.num,
             right=self.right + other.right,
             invalid=self.invalid + other.invalid,
             cut=self.cut + other.cut,
+            lowest=min(self.lowest, other.lowest),
+            highest=max(self.highest, other.highest),
             are_left_out=self.are_left_out and other.are_left_out,
         )
 
@@ -103,11 +114,11 @@ def reason_of(answers: Answers) -> Reason:
         >>> reason_of(Answers(num=16, right=0, are_left_out=False)).text
         'all answers are wrong'
     """
-    for name, (text, cure) in REASONS.items():
+    for name, (least, text, cure) in REASONS.items():
         share = getattr(answers, name) / answers.num if answers.num else 0.0
-        if share >= NEARLY_ALL and not (name == "wrong" and answers.are_left_out):
+        if share >= least and not (name == "wrong" and answers.are_left_out):
             how_many = "all" if share == 1 else f"{share:.0%} of the"
-            return Reason(text=f"{how_many} {text}", cure=cure, is_solved=name == "right")
+            return Reason(text=f"{how_many} {text.format(answers)}", cure=cure, is_solved=name == "right")
     return _LEFT_OUT if answers.num and answers.are_left_out else EQUAL
 
 
@@ -115,11 +126,14 @@ def answers_of(result: StepResult) -> Answers:
     """Of a step, with those that the budget left out."""
     groups = (*result.groups, *result.left_out)
     rollouts = [rollout for group in groups for rollout in group.rollouts if not rollout.is_pruned]
+    rewards = [rollout.reward for rollout in rollouts if rollout.is_valid]
     return Answers(
         num=len(rollouts),
         right=sum(rollout.is_correct for rollout in rollouts),
         invalid=sum(not rollout.is_valid for rollout in rollouts),
         cut=sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
+        lowest=min(rewards, default=math.inf),
+        highest=max(rewards, default=-math.inf),
         are_left_out=not result.groups,
     )
 
@@ -146,6 +160,8 @@ def logged_answers(lines: Sequence[Mapping[str, Any]]) -> Answers:
         right=sum(line["accuracy/all"] * size for line, size in zip(known, sizes, strict=True)),
         invalid=invalid,
         cut=cut,
+        lowest=min(_bounds(known, "reward/min", -math.inf), default=math.inf),
+        highest=max(_bounds(known, "reward/max", math.inf), default=-math.inf),
         are_left_out=asked == 0,
     )
 
@@ -197,6 +213,11 @@ def mean_logprob_gap(run: Logged) -> float | None:
     return float(gaps.mean()) if gaps.size else None
 
 
+def _bounds(lines: Sequence[Mapping[str, Any]], name: str, unknown: float) -> list[float]:
+    """Of the steps that have one; a log of an older version has none, so that it is unknown."""
+    return [value for line in lines if (value := line.get(name, unknown)) is not None and not math.isnan(value)]
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
@@ -214,16 +235,27 @@ _INVALID = (
     "a reward function or the environment raises or returns nothing usable: `pods check-reward` tries a reward alone"
 )
 REASONS = {
-    "right": ("answers are correct", "the model solves these questions: train it on harder ones, or end here"),
-    "invalid": ("rewards are invalid", _INVALID),
-    "cut": ("answers are cut at the token limit", _CUT),
+    "invalid": (MOST, "rewards are invalid", _INVALID),
+    "alike": (
+        MOST,
+        "rewards are {0.lowest:g}, though {0.right:.0f} of {0.num:.0f} answers are correct",
+        "the reward does not tell correct answers from wrong ones: `pods check-reward` tries it alone, and task.rewards "
+        "can name what judges the answer",
+    ),
+    "right": (
+        NEARLY_ALL,
+        "answers are correct",
+        "the model solves these questions: train it on harder ones, or end here",
+    ),
+    "cut": (NEARLY_ALL, "answers are cut at the token limit", _CUT),
     "wrong": (
+        NEARLY_ALL,
         "answers are wrong",
-        "see whether the reward wants another form than the model writes; else choose easier questions or a stronger "
-        "model, or raise rollouts.num_rollouts",
+        "see whether the reward pays a correct answer (`pods check-reward`), or wants another form than the model "
+        "writes; else choose easier questions or a stronger model, or raise rollouts.num_rollouts",
     ),
 }
-"""Field of `Answers` -> what it says where it counts nearly all of them, and what to do; the first one counts."""
+"""Field of `Answers` -> from which share on it is the reason, what it says, and what to do; the first one counts."""
 EQUAL = Reason(
     text="the rewards within a group are equal",
     cure="choose questions that the model neither always solves nor never, or a reward with more levels, or raise "

@@ -27,6 +27,7 @@ def step_metrics(result: StepResult) -> Json:
     kept = [rollout for _, of_pool in pools for rollout in of_pool]
     valid_rewards = [np.array([r.reward for r in pool if r.is_valid]) for pool, _ in pools]
     kept_rewards = [np.array([r.reward for r in of_pool]) for _, of_pool in pools]
+    judged_rewards = [rollout.reward for rollout in (*rollouts, *left_out) if rollout.is_valid]
     stats, counts = result.update.stats, _token_counts(result, rollouts, kept)
     metrics = {
         "step": result.progress.step,
@@ -34,6 +35,8 @@ def step_metrics(result: StepResult) -> Json:
         **counts,
         "reward/all": _mean(np.concatenate([np.empty(0), *valid_rewards])),  # there may be no group at all
         "reward/kept": _mean(np.concatenate([np.empty(0), *kept_rewards])),
+        "reward/min": min(judged_rewards, default=None),
+        "reward/max": max(judged_rewards, default=None),
         "reward_std/all": _mean(np.array([_std(rewards) for rewards in valid_rewards])),
         "reward_std/kept": _mean(np.array([_std(rewards) for rewards in kept_rewards])),
         **_by_reward_function(rollouts),
