@@ -188,6 +188,12 @@ def test_the_command_writes_every_answer_and_the_same_result_as_json(tmp_path: P
     assert all(line["prompt"] == f"What is {line['id'].replace('+', ' + ')}?\n" for line in lines)
 
 
+def test_a_form_is_told_of_only_where_one_is_wanted(pods: Pods) -> None:
+    for rewards, is_told in (("{correct = 1.0, format = 0.1}", True), ("{correct = 1.0}", False)):
+        code, printed, _ = pods("eval", "pods", "--num-questions", "2", f"--task.rewards={rewards}")
+        assert code == 0 and ("wanted form" in printed) == is_told
+
+
 def test_math_questions_in_chat_are_asked_and_judged_by_a_tiny_model(
     tmp_path: Path, make_model: Callable[..., Any], tokenizer: Any
 ) -> None:

@@ -61,6 +61,20 @@ def test_sizes_and_costs_of_a_run_that_decides_by_them_are_key_facts_and_a_dash_
     assert page.count('data-label="costs">') == 2 and 'data-label="costs">–<' in page
 
 
+def test_answers_in_the_wanted_form_are_a_column_where_some_right_ones_are_not(tmp_path: Path) -> None:
+    """The folder's three evaluations have 0.1, 0.3 and 0.5 right."""
+    folder = write_run(tmp_path / "run")
+    log, cell = folder / "metrics.jsonl", 'data-label="in form">'
+    assert cell not in render_report([folder])
+    text = log.read_text()
+    for share, is_shown in ((0.5, False), (0.25, True)):
+        log.write_text(
+            text.replace('"eval/accuracy": 0.5', f'"eval/accuracy": 0.5, "eval/accuracy_and_format": {share}')
+        )
+        page = render_report([folder])
+        assert (f"{cell}25" in page) == (cell in page) == ("in form:" in page) == is_shown
+
+
 def test_a_check_alarms_above_its_limit_only(run: Run) -> None:
     by_name = {check.name: check for check in health.check_run(run)}
     assert by_name["answers cut at the token limit"].is_alarm
@@ -78,8 +92,18 @@ def test_a_check_alarms_above_its_limit_only(run: Run) -> None:
         (0.0, {"rollouts/truncated": 8}, True, "max_new_tokens"),
         (0.0, {"rollouts/invalid": 8}, True, "all rewards are invalid"),
         (0.5, {}, True, "rewards within a group are equal"),
-        (0.125, {"rollouts/invalid": 0, "reward/min": 1.0, "reward/max": 1.0}, True, "all rewards are 1, though 10 of 80 answers are correct"),
-        (0.125, {"rollouts/invalid": 0, "reward/min": 0.0, "reward/max": 0.0}, True, "all rewards are 0, though 10 of 80 answers are correct"),
+        (
+            0.125,
+            {"rollouts/invalid": 0, "reward/min": 1.0, "reward/max": 1.0},
+            True,
+            "all rewards are 1, though 10 of 80 answers are correct",
+        ),
+        (
+            0.125,
+            {"rollouts/invalid": 0, "reward/min": 0.0, "reward/max": 0.0},
+            True,
+            "all rewards are 0, though 10 of 80 answers are correct",
+        ),
         (0.125, {"rollouts/invalid": 5, "reward/min": 0.0, "reward/max": 0.0}, True, "62% of the rewards are invalid"),
         (0.0, {"reward/min": 0.0, "reward/max": 0.0}, True, "all answers are wrong"),
         (None, {}, True, "rewards within a group are equal"),

@@ -111,6 +111,8 @@ class Answered:
     """Answers that could not be judged within the limits."""
     num_wanted: int
     """Questions that were to be asked."""
+    has_form: bool
+    """Whether the answers were to have a form."""
 
     @property
     def is_whole(self) -> bool:
@@ -157,7 +159,12 @@ def answers_of(found: Target, num_questions: int = 0, out: Path | None = None) -
         for warning in evaluator.warnings:
             errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
         groups = _ask(evaluator, out)
-    return Answered(groups=groups, num_stopped=evaluator.scorer.stats.num_stopped, num_wanted=len(evaluator.questions))
+    return Answered(
+        groups=groups,
+        num_stopped=evaluator.scorer.stats.num_stopped,
+        num_wanted=len(evaluator.questions),
+        has_form=evaluator.has_form,
+    )
 
 
 def _ask(evaluator: Any, out: Path | None) -> list[Group]:
@@ -188,19 +195,20 @@ def _show(answered: Answered, num_samples: int, json: bool) -> None:
         metrics = accuracy_metrics(answered.accuracy)
         output.print_json(data={**metrics, "num_questions_wanted": answered.num_wanted})
         return
-    output.print(_table(answered.accuracy, num_samples))
+    output.print(_table(answered.accuracy, num_samples, answered.has_form))
     if not answered.is_whole:
         asked = f"{len(answered.groups)} of {answered.num_wanted} questions"
         output.print(f"stopped early: {asked}; those with short answers come first")
 
 
-def _table(result: Accuracy, num_samples: int) -> Table:
+def _table(result: Accuracy, num_samples: int, has_form: bool) -> Table:
     title = f"{result.num_questions:,} questions, {num_samples} answer{'s' if num_samples > 1 else ''} each"
     table = Table(title=title, show_header=False)
     spread = "" if result.accuracy_sem is None else f" ± {result.accuracy_sem:.1%} (standard error over questions)"
     table.add_row("accuracy (pass@1)", f"{result.accuracy:.1%}{spread}")
-    table.add_row("correct and in the wanted form", f"{result.accuracy_and_format:.1%}")
-    table.add_row("in the wanted form", f"{result.format:.1%}")
+    if has_form:
+        table.add_row("correct and in the wanted form", f"{result.accuracy_and_format:.1%}")
+        table.add_row("in the wanted form", f"{result.format:.1%}")
     if result.majority is not None and num_samples > 1:
         table.add_row(f"maj@{num_samples}", f"{result.majority:.1%}")
     for k, share in result.pass_at.items():

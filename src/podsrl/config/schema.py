@@ -136,7 +136,7 @@ class TaskConfig(Section):
     accuracy. Default: the task set's own."""
     format: Annotated[str | None, Names("podsrl.score:REWARDS")] = None
     """The reward function that decides whether an answer has the wanted format (value >= 1), for the accuracy that
-    counts correct answers in that format. Default: the task set's own."""
+    counts correct answers in that format. Default: the task set's own if it is among the rewards, else none."""
     environment: Annotated[str | None, Names("podsrl.score.workers.turns:ENVIRONMENTS")] = None
     """A function "module:function", `reply(task, turns)`, that answers the model's turns: what it returns is read by
     the model, which goes on behind it; None ends the rollout. A pair has a reward of the turn behind it, for the reward

@@ -55,6 +55,8 @@ class Evaluator:
         self.config = config
         parts = prepare(config, is_trained=False)
         self.scorer, self.tokenizer, self.warnings = parts.scorer, parts.tokenizer, parts.warnings
+        self.has_form = parts.format is not None
+        """Whether answers are to have a form."""
         with ExitStack() as on_error:
             on_error.callback(parts.close)
             self.questions = _spread(parts.tasks.eval, num_questions)

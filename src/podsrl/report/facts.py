@@ -52,6 +52,15 @@ def outcome(run: Run) -> Outcome:
     )
 
 
+def wants_form(runs: Sequence[Run]) -> bool:
+    """Whether a right answer of some evaluation had not the wanted form."""
+    return any(
+        line.get("eval/accuracy_and_format", right := line["eval/accuracy"]) < right
+        for run in runs
+        for line in run.evaluations
+    )
+
+
 def key_facts(run: Run) -> dict[str, str]:
     """The options that a reader asks for first, name -> value as text; a dash where the config has none."""
     prompts = run.option("rollouts.num_prompts")

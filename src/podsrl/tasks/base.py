@@ -32,7 +32,7 @@ class TaskSet:
     correct: str = "correct"
     """Default of `task.correct`."""
     format: str | None = "format"
-    """Default of `task.format`."""
+    """Default of `task.format`, where it is among the rewards."""
     environment: str | None = None
     """Default of `task.environment`."""
     chat: bool = False

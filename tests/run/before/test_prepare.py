@@ -2,6 +2,7 @@ import json
 import os
 import re
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,13 @@ def test_the_config_goes_before_the_task_set(tokenizer: Any) -> None:
     flags = ("task.digits=1", "task.num_eval=9", "task.rewards={format = 2.0}", "task.format=correct")
     parts = parts_of(tokenizer, *flags)
     assert (dict(parts.rewards), parts.correct, parts.format) == ({"format": 2.0}, "correct", "correct")
+
+
+def test_own_rewards_want_the_form_of_the_task_set_only_where_they_name_it(tokenizer: Any) -> None:
+    size = ("task.digits=1", "task.num_eval=9")
+    for rewards, form in (("{math_correct = 1.0}", None), ("{correct = 1.0, format = 0.5}", "format")):
+        with closing(parts_of(tokenizer, *size, f"task.rewards={rewards}")) as parts:
+            assert parts.format == form
 
 
 @pytest.mark.parametrize("name", ["breadth", "micro+random"])
@@ -172,7 +180,7 @@ def test_an_accuracy_by_what_is_no_reward_of_the_run_gets_a_warning(tokenizer: A
     (tmp_path / "own.jsonl").write_text("\n".join(json.dumps({"question": f"{n}?", "answer": n}) for n in range(5)))
     flags = ("task.name=jsonl", f"task.path={tmp_path / 'own.jsonl'}", "task.rewards={format = 1.0}")
     [warning] = parts_of(tokenizer, *flags).warnings
-    assert "'correct'" in warning and "task.correct" in warning
+    assert "set task.correct to what decides, one of 'format'" in warning and "or 'correct' if" in warning
     for more in ("task.correct=format", "task.correct=correct"):
         assert parts_of(tokenizer, *flags, more).warnings == ()
 

@@ -150,7 +150,11 @@ def accuracy_advice(config: RunConfig, correct: str) -> list[str]:
     task = config.task
     if task.correct is not None or not task.rewards or correct in task.rewards:
         return []
-    return [f"{correct!r} decides what is correct, but is not among task.rewards: name one of these in task.correct"]
+    names = ", ".join(map(repr, task.rewards))
+    return [
+        f"{correct!r}, the task set's own, decides what is correct, and is not among task.rewards: set task.correct to "
+        f"what decides, one of {names} (1 and more is correct), or {correct!r} if that is meant"
+    ]
 
 
 def metric_advice(config: RunConfig, rewards: Collection[str], correct: str) -> list[str]:

@@ -257,7 +257,7 @@ def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained:
     task = config.task
     rewards = tasks.rewards if task.rewards is None else task.rewards
     correct = tasks.correct if task.correct is None else task.correct
-    format = tasks.format if task.format is None else task.format
+    format = tasks.format if task.format is None and tasks.format in rewards else task.format
     scorer = Scorer(
         rewards,
         correct,
