@@ -185,6 +185,12 @@ def test_rewards_that_tell_nothing_apart_are_a_warning(folder: Path, function: s
     assert any("the same, 0" in warning for warning in found.warnings) == is_said
 
 
+def test_a_reward_that_does_not_tell_a_correct_answer_from_a_wrong_one_is_told_of(folder: Path) -> None:
+    flags = ['task.rewards={"trial_rewards:always_zero" = 1.0}', "task.correct=trial_rewards:right"]
+    [warning] = check_inputs(load_config("mine.toml", flags)).warnings
+    assert "the same, 0, though one of them is correct" in warning and "task.rewards" in warning
+
+
 def test_what_this_machine_cannot_have_is_listed_and_the_rest_checked(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +242,8 @@ def test_plain_prompts_of_a_tokenizer_with_a_chat_template_are_reported(folder: 
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("def f(task, text): return 1 / 0", "fail on a correct answer and on a wrong one"),
+        ("def f(task, text): return 1 / 0", "(reward 'failing_rewards:f' raised ZeroDivisionError: "),
+        ("def f(task, text): return None", "(reward 'failing_rewards:f' returned None): they must return a number"),
         ("def f(task, text): return 1.0 / len(text)", ""),
     ],
 )
@@ -244,7 +251,8 @@ def test_rewards_that_fail_on_everything_are_worth_a_word(folder: Path, function
     (folder / "failing_rewards.py").write_text(function + "\n")
     flags = ["--task.rewards={'failing_rewards:f' = 1.0}", "--task.correct=failing_rewards:f"]
     found = check_inputs(load_config("mine.toml", flags))
-    assert any("fail on a correct answer" in warning for warning in found.warnings) == bool(said)
+    told = [warning for warning in found.warnings if "both test answers" in warning]
+    assert len(told) == bool(said) and all(said in warning for warning in told)
 
 
 def test_slow_rewards_and_repeated_questions_are_worth_a_word(folder: Path) -> None:

@@ -31,7 +31,7 @@ from podsrl.run.before.costs import costs_notes
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.prepare import Found, find
 from podsrl.run.before.sizes import at_most
-from podsrl.run.health import Answers, reason_of
+from podsrl.run.health import REASONS
 from podsrl.score import Scorer
 from podsrl.score.workers.pool import default_workers
 from podsrl.types import Completion, Rollout, Task
@@ -200,16 +200,20 @@ def _try_rewards(scorer: Scorer, task: Task, correct: str) -> tuple[Trial, ...]:
 
 def trial_advice(trials: tuple[Trial, ...]) -> list[str]:
     """Rewards that do not tell the reference answer from none: they may want another form, or be wrong."""
-    rewards = {trial.reward for trial in trials}
-    if len(rewards) != 1:
+    if len({trial.reward for trial in trials}) != 1:
         return []
-    num = len(trials)
-    cure = reason_of(Answers(num=num, invalid=num if rewards == {None} else 0, are_left_out=False)).cure
-    if rewards == {None}:
-        return [f"the rewards fail on a correct answer and on a wrong one, which wants a number, such as 0: {cure}"]
+    right, wrong = trials
+    if right.reward is None:
+        reasons = " and ".join(dict.fromkeys(str(trial.invalid_reason) for trial in trials))
+        return [
+            f"the rewards failed on both test answers ({reasons}): they must return a number, such as 0 for a wrong "
+            "answer; `pods check-reward` tries them alone"
+        ]
+    same = f"the rewards give {right.text!r} and {wrong.text!r} the same, {right.reward:g}"
+    if right.is_correct != wrong.is_correct:
+        return [f"{same}, though one of them is correct: {REASONS['alike'][-1]}"]
     return [
-        f"the rewards give {trials[0].text!r} and {trials[1].text!r} the same, {trials[0].reward:g}: unless they want "
-        f"another form, nothing will be learned; {cure}; `pods check-reward --attack` tries many forms"
+        f"{same}: unless they want another form, nothing will be learned; `pods check-reward --attack` tries many forms"
     ]
 
 
