@@ -135,6 +135,16 @@ def test_what_a_file_says_does_not_steer_the_terminal(pods: Pods, tmp_path: Path
     assert "\x1b" not in ended[2] and "\x9b" not in ended[2]
 
 
+def test_what_the_data_says_in_a_warning_a_line_or_a_table_does_not_either(pods: Pods, tmp_path: Path) -> None:
+    rows = [{"id": f"\x1b[2J{n}", "question": f"{n}\x1b[31m?", "answer": f"#### {n}\x9b2J"} for n in range(20)]
+    (tmp_path / "odd.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    data = ("--task.name=jsonl", "--task.path=odd.jsonl")
+    for words in (("train", "pods", *data, "--dry-run", "--all"), ("eval", "pods", *data, "--num-questions=2")):
+        code, printed, errors = pods(*words)
+        text = printed + errors
+        assert code == 0 and r"(task '\x1b[2J" in text and "\x1b" not in text and "\x9b" not in text
+
+
 @pytest.mark.parametrize("name", [r"\[/]", r"\\[/red]", r"\[bold]x", "[/]", "a\\"])
 def test_brackets_in_a_message_are_text(pods: Pods, name: str) -> None:
     check_refused(pods("train", name), [f"config {name}: no such file"])

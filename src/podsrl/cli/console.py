@@ -6,15 +6,24 @@ import textwrap
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, printable
 
-output = Console()
-errors = Console(stderr=True)
+
+class _Printed(Console):
+    """A console whose texts cannot steer the terminal: files, models and users' functions say some of them."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+output = _Printed()
+errors = _Printed(stderr=True)
 MAX_WIDTH = 100
 """Characters of a line of text, where the terminal is wider."""
 RunOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")]
