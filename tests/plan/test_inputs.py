@@ -210,7 +210,7 @@ def test_what_this_machine_cannot_have_is_listed_and_the_rest_checked(
 
 def test_without_the_hub_what_is_here_is_checked(pods: Pods, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODS_DATA", raising=False)
-    words = ["train", "paper/a", "--dry-run", "--model.path=model", "--rollouts.max_new_tokens=16"]
+    words = ["train", "paper/a", "--dry-run", "--model.path=model", "--rollouts.max_new_tokens=16", "--lora.rank=16"]
     assert pods(*words)[1].startswith("Not ready on this machine, ")
     code, printed, errors = pods(*words, "--all")
     assert code == 0 and "not checked: the questions" in errors and "task.name = 'gsm8k'" in errors

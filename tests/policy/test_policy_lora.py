@@ -275,7 +275,7 @@ def test_adapters_of_another_rank_change_nothing(folders: Folders, tmp_path: Pat
 
 
 def test_the_same_adapters_are_the_same_bytes_in_every_process(folders: Folders, tmp_path: Path) -> None:
-    policy = policy_of(folders["qwen2", True], {"targets": ("v_proj", "q_proj", "k_proj", "o_proj")})
+    policy = policy_of(folders["qwen2", True], {"rank": 4, "targets": ("v_proj", "q_proj", "k_proj", "o_proj")})
     assert isinstance(policy.model.peft_config["default"].target_modules, set)  # its order depends on the process
     policy.save(tmp_path)
     saved = json.loads((tmp_path / "adapter_config.json").read_text())
@@ -405,6 +405,15 @@ def test_a_target_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         find_targets(make_model("qwen2", tie_word_embeddings=True), targets)
+
+
+def test_a_rank_above_every_smaller_side_is_refused(make_model: Callable[..., Any]) -> None:
+    """Queries are 32 × 32, keys 16 × 32, and the feed-forward's matrices 32 × 64."""
+    model = make_model("qwen2", hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2)
+    assert len(find_targets(model, ("all-linear",), 32)) == 14
+    for targets, rank, most in ((("all-linear",), 33, 32), (("k_proj", "v_proj"), 17, 16)):
+        with pytest.raises(UsageError, match=rf"lora.rank = {rank}: .*; wanted at most {most}$"):
+            find_targets(model, targets, rank)
 
 
 def test_an_untied_head_can_be_adapted(folders: Folders) -> None:

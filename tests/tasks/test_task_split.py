@@ -45,8 +45,10 @@ def test_what_is_held_out_is_the_same_as_last_year() -> None:
 def test_where_none_can_be_held_out_no_number_is_advised() -> None:
     with pytest.raises(UsageError, match=r"mine has 1 rows; .*: none can be held out: add rows$"):
         hold_out("mine", TASKS[:1], 1, seed=0)
-    with pytest.raises(UsageError, match=r"2 of them with a prompt that another row shares; .*: none can be held out"):
-        hold_out("mine", [TASKS[0], TASKS[0]], 1, seed=0)
+    with pytest.raises(
+        UsageError, match=r"40 of them with a prompt that another row shares; .*: none can be held out: .* copies"
+    ):
+        hold_out("mine", [*TASKS, *TASKS], None, seed=0)
 
 
 @pytest.mark.parametrize("count", [-1, 21])

@@ -85,7 +85,7 @@ class LoraConfig(Section):
     """Low-rank adapters (PEFT) instead of full fine-tuning; any option of this section turns them on."""
 
     rank: Annotated[int, Field(ge=1, le=2**14)] = 64
-    """Rank r of each adapter."""
+    """Rank r of each adapter; at most the smaller side of the largest matrix that gets one."""
     alpha: Positive = 64.0
     """The adapter's product is scaled by alpha / rank."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0

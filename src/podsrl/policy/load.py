@@ -69,7 +69,7 @@ def _settle_dropout(model: Any, config: RunConfig) -> tuple[tuple[Setting, ...],
 
 
 def _adapted(model: Any, tokenizer: Tokenizer, config: RunConfig, lora: LoraConfig, base: str) -> AdaptedPolicy:
-    targets = find_targets(model, lora.targets)
+    targets = find_targets(model, lora.targets, lora.rank)
     generator = plain_copy(model, targets)
     adapted = add_adapters(model, lora, base=model_folder(base), revision=config.model.revision, seed=config.seed)
     # a difference would leave a matrix of the generator shared or stale
@@ -108,7 +108,7 @@ def check_model_options(config: RunConfig, *, has_model: bool = False) -> None:
         check_adam_8bit(device)
     if config.lora is not None and not has_model:
         check_is_whole(config.model)
-        find_targets(outline(config.model), config.lora.targets)
+        find_targets(outline(config.model), config.lora.targets, config.lora.rank)
 
 
 def _check_flash_attention(device: torch.device, dtype: str) -> None:

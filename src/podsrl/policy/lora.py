@@ -30,16 +30,30 @@ ADAPTER = "default"
 ALL_LINEAR = "all-linear"
 
 
-def find_targets(model: Any, targets: Sequence[str]) -> list[str]:
-    """Names of the modules of a transformers model that get an adapter; see `choose_targets`. No weight is read."""
+def find_targets(model: Any, targets: Sequence[str], rank: int = 1) -> list[str]:
+    """Names of the modules of a transformers model that get an adapter; see `choose_targets`. No weight is read.
+
+    UsageError: also where `rank` is above the smaller side of every one of them, so that it can be of no use.
+    """
     modules, head = dict(model.named_modules()), model.get_output_embeddings()
-    return choose_targets(
+    names = choose_targets(
         targets,
         [name for name, module in modules.items() if isinstance(module, nn.Linear | Conv1D)],
         {name: type(module).__name__ for name, module in modules.items()},
         head=next((name for name, module in modules.items() if module is head), ""),
         is_tied=head is not None and getattr(head, "weight", None) is model.get_input_embeddings().weight,
     )
+    most = max((min(_sides(modules[name])) for name in names), default=rank)
+    if rank > most:
+        raise UsageError(
+            f"lora.rank = {rank}: the matrices that get an adapter have a smaller side of {most} or less, and a larger "
+            f"rank can do nothing that {most} cannot; wanted at most {most}"
+        )
+    return names
+
+
+def _sides(module: Any) -> tuple[int, int]:
+    return (module.nx, module.nf) if isinstance(module, Conv1D) else (module.in_features, module.out_features)
 
 
 def choose_targets(

@@ -47,7 +47,10 @@ def hold_out(
         repeats = len(tasks) - len(single)
         because = f", {repeats} of them with a prompt that another row shares" if repeats else ""
         none = " (0 is for sets with a test split of their own)" if num_eval == 0 else ""
-        cure = f"choose 1 .. {most} or add rows" if most else "none can be held out: add rows"
+        copied = "each question stands there more than once, so leave out copies, or name other questions to hold out"
+        cure = (
+            f"choose 1 .. {most} or add rows" if most else f"none can be held out: {'add rows' if single else copied}"
+        )
         raise UsageError(
             f"task.num_eval = {num_eval}: {where} has {len(tasks)} rows{because}; at least one must be left "
             f"for training: {cure}{none}"

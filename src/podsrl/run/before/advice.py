@@ -16,9 +16,10 @@ are for models of half a billion weights and more."""
 MOST_LR = 2e-5
 """The highest published learning rate for all weights of such a model that we know: the PODS paper's for 3B with a
 cosine (settings d and e; 5e-6 in another of its files). TRL's GRPOConfig and verl's examples start from 1e-6."""
-LORA_FACTOR = 10
-"""Adapters take about ten times the rate of all weights (Schulman et al. 2025, "LoRA Without Regret"). The paper's
-settings a, b and c train adapters of rank 64 at 5e-6, well below."""
+MOST_LORA_LR = 5e-4
+"""Likewise for adapters, which take about ten times the rate of all weights (Schulman et al. 2025, "LoRA Without
+Regret"): Hu et al. 2021 train models of 125 million weights at up to 5e-4. The paper's settings a, b and c train
+adapters of rank 64 at 5e-6, well below."""
 
 
 def learn_note(config: RunConfig, rewards: Mapping[str, float]) -> str:
@@ -72,7 +73,7 @@ def rate_advice(config: RunConfig) -> list[str]:
         UsageError: no such model; only where the rate is that high.
     """
     lora = config.lora is not None
-    most = MOST_LR * (LORA_FACTOR if lora else 1)
+    most = MOST_LORA_LR if lora else MOST_LR
     if config.optim.lr <= most or (size := read_shape(config.model).num_weights) < LARGE_MODEL:
         return []
     return [
