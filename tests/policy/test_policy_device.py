@@ -50,6 +50,26 @@ def test_a_larger_model_and_an_explicit_device_go_to_the_gpu(monkeypatch: pytest
     assert choose_device(ModelConfig()).type == "cpu"
 
 
+@pytest.mark.parametrize(
+    ("facts", "is_told"),
+    [
+        ({"flags": "fpu sse2 avx2 avx512f"}, True),
+        ({"flags": "fpu avx512f avx512_bf16"}, False),
+        ({"flags": "fpu amx_bf16"}, False),
+        ({"Features": "fp asimd sve"}, True),
+        ({"Features": "fp asimd bf16"}, False),
+        ({}, False),
+    ],
+)
+def test_bfloat16_on_a_processor_without_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, str], is_told: bool
+) -> None:
+    monkeypatch.setattr("podsrl.policy.device.processor_facts", lambda: facts)
+    notes = device_notes(ModelConfig(dtype="bfloat16", device="cpu"))
+    assert len(notes) == is_told and all("model.dtype = 'bfloat16'" in note and "'float32'" in note for note in notes)
+    assert device_notes(ModelConfig(device="cpu")) == ()
+
+
 @pytest.mark.usefixtures("gpu")
 def test_damaged_weights_are_no_business_of_the_choice(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"no header")
@@ -62,10 +82,13 @@ def test_without_a_gpu_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("gpu")
-def test_float32_on_a_gpu_is_told_with_the_cure() -> None:
+def test_the_slower_format_on_a_gpu_is_told_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     [note] = device_notes(ModelConfig(device="cuda"))
     assert note.startswith("model.dtype = 'float32'") and "'bfloat16'" in note
-    assert device_notes(ModelConfig(device="cuda", dtype="bfloat16")) == ()
+    for is_native in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, is_native=is_native: is_native)
+        notes = device_notes(ModelConfig(device="cuda", dtype="bfloat16"))
+        assert len(notes) == (not is_native) and all("the GPU has no instructions" in note for note in notes)
 
 
 @pytest.mark.usefixtures("gpu")

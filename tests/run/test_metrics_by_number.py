@@ -383,8 +383,9 @@ def test_what_is_not_there_or_not_finite_is_null() -> None:
         update=UpdateResult(stats=stats, grad_norm=math.inf),
         load=replace(STEP.load, peak_update_bytes=None),
     )
-    nulls = dict.fromkeys(("kl", "loss", "grad_norm", "memory/peak_update_bytes"))
-    assert step_metrics(step) == close({**LINE, **nulls})
+    line = {**LINE, **dict.fromkeys(("kl", "loss", "grad_norm"))}
+    del line["memory/peak_update_bytes"]  # on a CPU nobody measures it
+    assert step_metrics(step) == close(line)
 
 
 @pytest.mark.filterwarnings("error")

@@ -22,7 +22,7 @@ from podsrl.errors import PodsError, UsageError
 from podsrl.lib.imports import load
 from podsrl.lib.logs import LogTail
 from podsrl.lib.signals import exit_code
-from podsrl.lib.time_left import time_text
+from podsrl.lib.time_left import pace_text, time_text
 
 Json = dict[str, Any]
 QUICK = ("num_seeds=1", "base.stop.seconds=4", "base.eval.every_seconds=2", "base.task.num_eval=64")
@@ -135,7 +135,7 @@ def _demo_seconds(overrides: Sequence[str], folder: Path) -> int:
     with waiting("measuring two steps"):
         step_seconds = measure_pace(member.config)
     seconds = demo_seconds(step_seconds, config.jobs, num_cores())
-    measured = f"a step took {step_seconds:.2g} s, {DEMO_STEP_SECONDS:g} s where the demo was made"
+    measured = f"a step took {pace_text(step_seconds)}, {DEMO_STEP_SECONDS:g} s where the demo was made"
     wanted, cores = os.getloadavg()[0], num_cores()
     if wanted > cores + 0.5 and step_seconds > TOO_SLOW * DEMO_STEP_SECONDS:
         raise PodsError(

@@ -15,7 +15,7 @@ from podsrl.cli.memory import advise_on, parse_memory, print_advice
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, cut
 from podsrl.lib.imports import load
-from podsrl.lib.time_left import time_text
+from podsrl.lib.time_left import pace_text, time_text
 
 if TYPE_CHECKING:
     from podsrl.plan.duration import Duration
@@ -141,8 +141,8 @@ def _time_line(time: Duration) -> str:
     if pace.is_update_guessed and not time.why_not_measured:
         how += " whose rewards were alike in each group, so that its update is by sizes"
     return (
-        f"time     {counted(time.num_steps, 'step')} of {pace.step_seconds:.2g} s and {evals} of about "
-        f"{time.eval_seconds:.2g} s ({how}{held})"
+        f"time     {counted(time.num_steps, 'step')} of {pace_text(pace.step_seconds)} and {evals} of about "
+        f"{pace_text(time.eval_seconds)} ({how}{held})"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from podsrl.lib.time_left import pace_text
 from podsrl.run.health import NEWEST_STEPS, logged_answers, reason_of
 
 Line = Mapping[str, Any]
@@ -58,7 +59,7 @@ def not_learned_text(
     if learned[baseline]:
         return None
     if not any(learned.values()):
-        return f"no arm has learned within {seconds:g} s: a step of {baseline} took {step_seconds:.2g} s"
+        return f"no arm has learned within {seconds:g} s: a step of {baseline} took {pace_text(step_seconds)}"
     best = max((arm for arm in learned if learned[arm]), key=lambda arm: accuracy[arm])
     return (
         f"{baseline} has not learned within {seconds:g} s, so nothing is faster or slower than it; {best} ended at "

@@ -26,6 +26,16 @@ def time_text(seconds: float) -> str:
     return " ".join(f"{size} {unit}" for size, unit in zip(sizes, units, strict=True) if size) or "0 s"
 
 
+def pace_text(seconds: float) -> str:
+    """A duration that may be a part of a second: two digits below a minute.
+
+    Example:
+        >>> [pace_text(s) for s in (0.0123, 8.44, 59.9, 99.6, 10_540)]
+        ['0.012 s', '8.4 s', '1 min', '1 min 40 s', '2 h 55 min']
+    """
+    return f"{seconds:.2g} s" if seconds < 59.5 else time_text(seconds)
+
+
 def share_done(record: Mapping[str, Any], steps: int, seconds: float) -> float:
     """How much of a run is done at a line of `metrics.jsonl`, 0 .. 1; `stop.steps` and `stop.seconds` end it, 0: never.
 

@@ -1,6 +1,6 @@
 """Model, tokenizer and prompts; what is trained, and what the generator samples from."""
 
-from podsrl.policy.device import choose_device, device_notes
+from podsrl.policy.device import choose_device, computes_in_bfloat16, device_notes
 from podsrl.policy.identity import WEIGHTS, model_identity, tokenizer_identity
 from podsrl.policy.load import check_model_options, load_policy
 from podsrl.policy.lora import AdaptedPolicy
@@ -18,6 +18,7 @@ __all__ = [
     "check_chat_template",
     "check_model_options",
     "choose_device",
+    "computes_in_bfloat16",
     "device_notes",
     "load_model",
     "load_policy",

@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 
 from podsrl.config.schema import ModelConfig
+from podsrl.lib.machine import processor_facts
 from podsrl.lib.model_files import shapes_in
 from podsrl.policy.adapter_folder import base_of
 from podsrl.policy.source import find_device, model_folder
@@ -19,6 +20,8 @@ SMALL_FOR_A_GPU = 200_000
 A decode step of a model with three layers launches some 150 kernels, which take about 8 µs each: 1.2 ms, however few
 rows there are. In that time a CPU core at 50 GFLOP/s multiplies 200,000 weights with 150 rows.
 """
+_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
+"""What Linux calls a processor's instructions for it."""
 
 
 def choose_device(config: ModelConfig) -> torch.device:
@@ -36,12 +39,26 @@ def device_notes(config: ModelConfig) -> tuple[str, ...]:
             f"{SMALL_FOR_A_GPU:,} a GPU takes about as long to start its kernels as a CPU to compute; "
             "model.device = 'cuda' uses the GPU all the same",
         )
+    if config.dtype == "bfloat16" and not computes_in_bfloat16(device):
+        return (
+            f"model.dtype = 'bfloat16': the {'GPU' if device.type == 'cuda' else 'processor'} has no instructions for "
+            "it, and takes several times as long as in 'float32', which 'auto' chooses here",
+        )
     if device.type == "cuda" and config.dtype == "float32":
         return (
             "model.dtype = 'float32' leaves the GPU's tensor cores unused; 'bfloat16' uses them, and halves the "
             "memory of weights and key-values",
         )
     return ()
+
+
+def computes_in_bfloat16(device: torch.device) -> bool:
+    """Whether the device has instructions for it; a processor of which nothing is known (not Linux) counts as one."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    facts = processor_facts()
+    known = (facts.get("flags") or facts.get("Features") or "").split()  # of x86, of ARM
+    return not known or not _BFLOAT16.isdisjoint(known)
 
 
 def _small_size(config: ModelConfig, device: torch.device) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from podsrl.compare.costs import chosen_sizes
+from podsrl.lib.time_left import pace_text
 from podsrl.report import numbers
 from podsrl.report.numbers import MISSING
 from podsrl.report.read import Run
@@ -103,7 +104,7 @@ def _ahead(run: Run) -> dict[str, str]:
     if not (overlapped > 0).any():
         return {}
     lag, seconds = np.nanmean(run.series("rollouts/lag")), np.nanmean(overlapped)
-    return {"ahead": f"rollouts {lag:.2g} updates old; {seconds:.2g} s per step beside the one before"}
+    return {"ahead": f"rollouts {lag:.2g} updates old; {pace_text(seconds)} per step beside the one before"}
 
 
 def group_summary(group: RecordedGroup) -> dict[str, float | int | None]:

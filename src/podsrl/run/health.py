@@ -239,8 +239,8 @@ REASONS = {
     "alike": (
         MOST,
         "rewards are {0.lowest:g}, though {0.right:.0f} of {0.num:.0f} answers are correct",
-        "the reward does not tell correct answers from wrong ones: `pods check-reward` tries it alone, and task.rewards "
-        "can name what judges the answer",
+        "the reward does not tell correct answers from wrong ones: `pods check-reward` tries it alone, and "
+        "task.rewards can name what judges the answer",
     ),
     "right": (
         NEARLY_ALL,

@@ -83,7 +83,7 @@ def step_metrics(result: StepResult) -> Json:
         "updates/skipped": result.num_skipped_updates,
         "sync/weights_digest": result.weights_digest,
         "memory/peak_generate_bytes": result.load.peak_generate_bytes,
-        "memory/peak_update_bytes": result.load.peak_update_bytes,
+        **({} if (peak := result.load.peak_update_bytes) is None else {"memory/peak_update_bytes": peak}),
         **{f"seconds/{stage}": seconds for stage, seconds in result.seconds.items()},
         **({} if result.overlapped_seconds is None else {"seconds/overlapped": result.overlapped_seconds}),
         "seconds/total": result.total_seconds,

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
 from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import resolve_generator
-from podsrl.policy import choose_device, model_folder
+from podsrl.policy import choose_device, computes_in_bfloat16, model_folder
 from podsrl.run.before.checks import check_generator
 
 AUTO = "auto"
@@ -44,9 +42,10 @@ def settle(config: RunConfig, num_processes: int = 1) -> tuple[RunConfig, tuple[
 
 
 def _dtype(config: RunConfig, num_processes: int) -> tuple[str, str]:
-    if choose_device(config.model).type != "cuda":
+    device = choose_device(config.model)
+    if device.type != "cuda":
         return "float32", "the model is on the CPU"
-    if torch.cuda.is_bf16_supported(including_emulation=False):
+    if computes_in_bfloat16(device):
         return "bfloat16", "the GPU computes in it"
     return "float32", "the GPU does not compute in bfloat16"
 
