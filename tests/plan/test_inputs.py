@@ -14,7 +14,7 @@ from podsrl.cli.dry_run import input_lines
 from podsrl.config.load import load_config
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.plan.inputs import check_inputs, pace_advice
-from podsrl.policy import load_model
+from podsrl.policy import load_model, load_tokenizer
 from podsrl.run.before.prepare import prepare
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -165,6 +165,17 @@ def test_what_was_found_is_what_a_run_has(folder: Path) -> None:
     first = parts.tasks.train[0]
     assert (found.prompts.first, found.prompts.first_tokens) == (first.prompt, len(str(first.prompt)))
     assert found.not_checked == ()
+
+
+def test_what_ends_an_answer_is_shown_as_text(pods: Pods, folder: Path) -> None:
+    """The tokenizer's end token, what the model's generation config adds ("7" here), and the config's texts."""
+    tokenizer = load_tokenizer(load_config("mine.toml", ["model.path=model"]).model)
+    end, seven = tokenizer.eos_token, tokenizer.convert_tokens_to_ids("7")
+    (folder / "model" / "generation_config.json").write_text(json.dumps({"eos_token_id": [seven]}))
+    words = ("train", "mine.toml", "--model.path=model", '--rollouts.stop_strings=["9"]', "--stop.steps=1")
+    for code, printed, errors in (pods(*words, "--dry-run"), pods(*words, "--out", "run")):
+        [line] = [line for line in (printed + errors).splitlines() if "an answer ends at" in line]
+        assert code == 0 and all(text in line for text in (repr(end), "'7'", "the text '9'"))
 
 
 def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
 MOST_SECONDS = 60.0
 """A step that takes longer, by the sizes of its model, is not measured."""
-DETAILS = ("prompts", "tokens", "checked", "update")
+DETAILS = ("prompts", "checked", "update")
 """Lines that only `--all` shows."""
 
 

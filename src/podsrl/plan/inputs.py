@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from safetensors import SafetensorError
@@ -22,16 +23,17 @@ from podsrl.generate import Request, Sampling
 from podsrl.generate.engine.limits import plan_memory
 from podsrl.lib.model_files import shapes_in, weight_files
 from podsrl.plan.estimate import kv_bytes_per_token
-from podsrl.policy import model_folder, outline, prompt_ids
+from podsrl.policy import generation_config, model_folder, outline, prompt_ids
 from podsrl.policy.adapter_folder import base_of
 from podsrl.policy.source import unreadable
-from podsrl.run.before.advice import eval_note, split_note
+from podsrl.run.before.advice import eval_note, split_note, stop_note
 from podsrl.run.before.checks import check_processes, check_window
 from podsrl.run.before.costs import costs_notes
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.prepare import Found, find
 from podsrl.run.before.sizes import at_most
 from podsrl.run.health import REASONS
+from podsrl.run.step.wiring import stop_token_ids
 from podsrl.score import Scorer
 from podsrl.score.workers.pool import default_workers
 from podsrl.types import Completion, Rollout, Task
@@ -156,7 +158,7 @@ def check_inputs(config: RunConfig, num_processes: int = 1) -> Inputs:
             format=found.format,
             trials=trials,
             prompts=_prompts(found, tasks.train[0]) if tasks and found.longest_prompt else None,
-            tokenizer=_describe(found.tokenizer) if found.tokenizer is not None else None,
+            tokenizer=_describe(config, found.tokenizer) if found.tokenizer is not None else None,
             split=split_note(config.task, tasks) if tasks else None,
             schedule=eval_note(config),
             costs=tuple(costs_notes(config)),
@@ -264,5 +266,7 @@ def _prompts(found: Found, first: Task) -> Prompts:
     )
 
 
-def _describe(tokenizer: Any) -> str:
-    return f"{type(tokenizer).__name__}, {len(tokenizer):,} tokens, {tokenizer.eos_token!r} ends an answer"
+def _describe(config: RunConfig, tokenizer: Any) -> str:
+    model = SimpleNamespace(generation_config=generation_config(config.model))
+    ends = stop_note(tokenizer, stop_token_ids(model, tokenizer), config.rollouts.stop_strings)
+    return f"{type(tokenizer).__name__}, {len(tokenizer):,} tokens; {ends}"

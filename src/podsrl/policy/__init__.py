@@ -9,7 +9,7 @@ from podsrl.policy.replies import replies_ids
 from podsrl.policy.source import model_folder, quiet_bars
 from podsrl.policy.tokenizer import check_chat_template, load_tokenizer, prompt_ids, prompts_ids, special_token_in
 from podsrl.policy.tools import with_tools
-from podsrl.policy.weights import load_model, outline
+from podsrl.policy.weights import generation_config, load_model, outline
 
 __all__ = [
     "WEIGHTS",
@@ -20,6 +20,7 @@ __all__ = [
     "choose_device",
     "computes_in_bfloat16",
     "device_notes",
+    "generation_config",
     "load_model",
     "load_policy",
     "load_tokenizer",

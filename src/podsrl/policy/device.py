@@ -55,7 +55,7 @@ def device_notes(config: ModelConfig) -> tuple[str, ...]:
 def computes_in_bfloat16(device: torch.device) -> bool:
     """Whether the device has instructions for it; a processor of which nothing is known (not Linux) counts as one."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     facts = processor_facts()
     known = (facts.get("flags") or facts.get("Features") or "").split()  # of x86, of ARM
     return not known or not _BFLOAT16.isdisjoint(known)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
@@ -97,6 +98,20 @@ def outline(config: ModelConfig) -> Any:
             description = AutoConfig.from_pretrained(model_folder(source.path), revision=source.revision, **options)
             with torch.device("meta"):
                 return AutoModelForCausalLM.from_config(description, **options)
+
+
+def generation_config(config: ModelConfig) -> Any:
+    """What the model's files name as its end tokens (`eos_token_id`), without the model; UsageError: unreadable."""
+    source = base_of(config) or config
+    folder = model_folder(source.path)
+    with reading(source):
+        try:
+            found = GenerationConfig.from_pretrained(folder, revision=source.revision)
+        except OSError:  # there is no such file
+            options = code_options(source)
+            found = AutoConfig.from_pretrained(folder, revision=source.revision, **options).get_text_config()
+        _check_end_tokens(source.path, SimpleNamespace(generation_config=found))
+        return found
 
 
 def _options(config: ModelConfig, device: torch.device) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def _ahead(run: Run) -> dict[str, str]:
     if not (overlapped > 0).any():
         return {}
     lag, seconds = np.nanmean(run.series("rollouts/lag")), np.nanmean(overlapped)
-    return {"ahead": f"rollouts {lag:.2g} updates old; {pace_text(seconds)} per step beside the one before"}
+    return {"ahead": f"rollouts {lag:.2g} updates old; {pace_text(float(seconds))} per step beside the one before"}
 
 
 def group_summary(group: RecordedGroup) -> dict[str, float | int | None]:

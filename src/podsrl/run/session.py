@@ -20,6 +20,7 @@ from podsrl.lib.callbacks import Say
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
 from podsrl.lib.signals import answered_by, interrupt
+from podsrl.run.before.advice import stop_note
 from podsrl.run.before.costs import with_costs
 from podsrl.run.before.no_effect import Option, idle_notes, set_options
 from podsrl.run.before.prepare import Prepared, prepare
@@ -263,6 +264,7 @@ def _run(
         folder.append(folder.STARTS, {**describe_start(trainer.progress.step), "setup": _setup(trainer)})
     for line in (*trainer.parts.notes, *trainer.choices, trainer.policy.description, *trainer.policy.notes):
         say(line)
+    say(stop_note(trainer.tokenizer, trainer.stop_token_ids, trainer.config.rollouts.stop_strings))
     if not trainer.processes.is_alone:
         say(f"{trainer.processes.num_processes} processes, {trainer.config.scale.strategy}")
     for line in idle_notes(_options(trainer)):

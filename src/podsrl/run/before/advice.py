@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.lib.text import prompt_text
@@ -32,6 +33,12 @@ def learn_note(config: RunConfig, rewards: Mapping[str, float]) -> str:
     source = config.task.path or config.task.name
     names = " and ".join(f"{name} ({weight:g})" for name, weight in rewards.items())
     return f"{config.model.path} learns from the questions of {source!r}, rewarded by {names}"
+
+
+def stop_note(tokenizer: Any, token_ids: Iterable[int], strings: Iterable[str]) -> str:
+    """What ends an answer, as text."""
+    ends = [*(repr(tokenizer.decode([token])) for token in token_ids), *(f"the text {text!r}" for text in strings)]
+    return f"an answer ends at {' or '.join(ends) or 'the token limit alone: the model names no end token'}"
 
 
 def split_note(task: TaskConfig, tasks: TaskSet) -> str:
