@@ -176,6 +176,16 @@ def test_whole_solutions_as_answers_are_told(tokenizer: Any, tmp_path: Path) -> 
     assert parts_of(tokenizer, *flags, "task.correct=format").warnings == ()
 
 
+def test_references_that_are_no_answers_are_told_above_a_twentieth(tokenizer: Any, tmp_path: Path) -> None:
+    none = ["N/A", "see figure 3", "-", "?", "None"]
+    for num_none, is_told in ((5, True), (2, False)):
+        answers = [*none[:num_none], *map(str, range(40 - num_none))]
+        rows = [{"question": f"{n} + 1", "answer": answer} for n, answer in enumerate(answers)]
+        (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        warnings = parts_of(tokenizer, "task.name=jsonl", f"task.path={tmp_path / 'own.jsonl'}").warnings
+        assert len(warnings) == is_told and all("5 of 40 reference answers" in line for line in warnings)
+
+
 def test_an_accuracy_by_what_is_no_reward_of_the_run_gets_a_warning(tokenizer: Any, tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text("\n".join(json.dumps({"question": f"{n}?", "answer": n}) for n in range(5)))
     flags = ("task.name=jsonl", f"task.path={tmp_path / 'own.jsonl'}", "task.rewards={format = 1.0}")

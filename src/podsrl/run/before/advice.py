@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -21,6 +22,9 @@ MOST_LORA_LR = 5e-4
 """Likewise for adapters, which take about ten times the rate of all weights (Schulman et al. 2025, "LoRA Without
 Regret"): Hu et al. 2021 train models of 125 million weights at up to 5e-4. The paper's settings a, b and c train
 adapters of rank 64 at 5e-6, well below."""
+MOST_WITHOUT_ANSWER = 0.05
+"""Share of the reference answers that may well be words for none."""
+_NO_ANSWER = re.compile(r"[-–—?._/*\s]+|n\.?/?a\.?|none|null|nan|tbd|todo|unknown|see\s.*", re.IGNORECASE)
 
 
 def learn_note(config: RunConfig, rewards: Mapping[str, float]) -> str:
@@ -109,10 +113,18 @@ def filter_advice(config: RunConfig) -> list[str]:
 
 
 def answer_advice(config: RunConfig, tasks: TaskSet, correct: str) -> list[str]:
-    """Own data in GSM8K's format: no answer equals a whole solution, and all rewards would be 0 without a word."""
+    """Own data without answers, or in GSM8K's format, whose whole solutions no answer equals: rewards would be 0."""
     if config.task.name not in ("jsonl", "hub") or correct not in EXTRACTORS:  # own functions read what they like
         return []
-    whole = [task for task in (*tasks.eval, *tasks.train) if "####" in task.answer]
+    everything = (*tasks.eval, *tasks.train)
+    whole = [task for task in everything if "####" in task.answer]
+    none = [task for task in everything if _NO_ANSWER.fullmatch(task.answer.strip())]
+    if len(none) > MOST_WITHOUT_ANSWER * len(everything):
+        return [
+            f"{len(none):,} of {len(everything):,} reference answers say that there is none (task '{none[0].id}': "
+            f"{none[0].answer!r}), so nothing is correct there: leave these rows out, or name another column in "
+            "task.answer_column"
+        ]
     if not whole:
         return []
     end = " ".join(whole[0].answer.split())[-20:]
