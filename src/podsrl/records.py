@@ -38,6 +38,12 @@ _YOUNGER = {
     "way_start": "way_count",
 }
 """Columns of unequal rows that older bytes have not, all rows being empty -> one with as many rows that they have."""
+_YOUNGER_NUMBERS = {
+    "group_first": ("group_size", _NO_INDEX),
+    "num_shared": ("index", 0),
+    f"{_BEGUN}num_shared": (f"{_BEGUN}index", 0),
+}
+"""Columns of numbers that older bytes have not -> one with as many that they have, and the number that they mean."""
 
 
 def encode(groups: Sequence[Group]) -> bytes:
@@ -152,8 +158,9 @@ def _load(data: bytes, like: Columns) -> Columns:
     columns = load(data)
     if not np.array_equal(columns.pop(_CHECKSUM), _checksum(columns)):
         raise ValueError("their checksum is another")
-    if "group_first" in like and "group_first" not in columns:
-        columns["group_first"] = np.full(len(columns["group_size"]), _NO_INDEX)
+    for name, (beside, value) in _YOUNGER_NUMBERS.items():
+        if name in like and name not in columns:
+            columns[name] = np.full(len(columns[beside]), value)
     for prefix, (name, beside) in product(("", _BEGUN), _YOUNGER.items()):
         lengths, values = f"{prefix}{name}.lengths", f"{prefix}{name}.values"
         if lengths in like and lengths not in columns:
@@ -194,6 +201,7 @@ def _completion_columns(completions: Sequence[Completion], logprobs: type[np.flo
         "finish": np.array([_REASONS.index(completion.finish_reason) for completion in completions], dtype=np.uint8),
         **_ragged("token", [completion.token_ids for completion in completions], np.int32),
         **_ragged("logprob", [completion.logprobs for completion in completions], logprobs),
+        "num_shared": _ints([completion.num_shared for completion in completions]),
         **_ragged("noted", [completion.noted for completion in completions], np.float32),
     }
 
@@ -283,11 +291,12 @@ def _completions(columns: Columns) -> Iterator[Completion]:
         _rows(columns, "token", int),
         _rows(columns, "logprob", float),
         _rows(columns, "noted", float),
+        columns["num_shared"].tolist(),
         strict=True,
     )
-    for request_id, index, version, versions, given, finish, fault, calls, earned, token_ids, logprobs, noted in rows:
+    for name, index, version, versions, given, finish, fault, calls, earned, token_ids, logprobs, noted, shared in rows:
         yield Completion(
-            request_id=str(request_id),
+            request_id=str(name),
             index=index,
             token_ids=token_ids,
             logprobs=logprobs,
@@ -299,6 +308,7 @@ def _completions(columns: Columns) -> Iterator[Completion]:
             versions=versions,
             given=tuple(zip(given[::2], given[1::2], strict=True)),
             noted=noted,
+            num_shared=shared,
         )
 
 

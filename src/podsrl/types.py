@@ -136,6 +136,8 @@ class Begun:
     """Of each tool call in it that was answered, whether the answer was a result, and no error."""
     earned: tuple[float, ...] = ()
     """What an environment gave for each finished turn, up to the last one for which it gave anything."""
+    num_shared: int = 0
+    """Of the tokens that a policy drew, those drawn for another rollout, with which a fork or a repair begins."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(index {self.index}, {len(self.token_ids)} tokens)"
@@ -154,6 +156,11 @@ class Begun:
     def num_drawn(self) -> int:
         """The other tokens."""
         return len(self.token_ids) - self.num_given
+
+    @property
+    def num_own(self) -> int:
+        """Of those, the tokens that were drawn for this rollout: over all rollouts each drawn token counts once."""
+        return self.num_drawn - self.num_shared
 
     @property
     def turns(self) -> tuple[tuple[int, int], ...]:

@@ -211,6 +211,7 @@ def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
         "capped_fraction",
         "dropped_fraction",
         "tokens/recalled",
+        "tokens/shared",
         "rollouts/recalled",
         "tokens/resumed",
         "rollouts/repaired",
@@ -374,6 +375,24 @@ def test_given_tokens_are_counted_apart() -> None:
     }
     assert line["tokens/given"] == 3 and "tokens/given" not in plain
     assert line["length/max"] == plain["length/max"] and line["length/all"] == plain["length/all"]
+
+
+def test_a_token_that_rollouts_share_counts_once() -> None:
+    """A kept fork of 4 tokens shares 3 with its source, one of 6 that is discarded 4, and a pruned one of 10 the 7."""
+    forks = rollout(0.0, 4, num_shared=3), rollout(0.5, 6, num_shared=4, finish_reason="length")
+    pruned = rollout(None, 10, finish_reason="pruned", reason=None, num_shared=7)
+    group = replace(MIXED, rollouts=(MIXED.rollouts[0], *forks, pruned))
+    changed = {
+        "tokens/generated": 42 - 3 - 4 + 3,
+        "seconds/tokens_per_second": 38 / 8.5,
+        "tokens/discarded": 25 - 4,
+        "tokens/pruned": 3,
+        "tokens/shared": 3,  # in trained and skipped
+        "rollouts/pruned": 1,
+    }
+    line = step_metrics(replace(STEP, groups=(group, EQUAL, CUT)))
+    assert line == close({**LINE, **changed})
+    assert line["tokens/generated"] == 9 + 8 + 21 + 3 - 3
 
 
 def test_what_is_not_there_or_not_finite_is_null() -> None:

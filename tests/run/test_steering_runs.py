@@ -45,7 +45,7 @@ def plain_groups() -> tuple[Group, ...]:
 
 def tokens_of(groups: Sequence[Group]) -> list[Any]:
     return [
-        (group.id, done.index, done.token_ids, done.finish_reason, done.given)
+        (group.id, done.index, done.token_ids, done.finish_reason, done.given, done.num_shared)
         for group in groups
         for rollout in group.rollouts
         for done in [rollout.completion]
@@ -53,7 +53,7 @@ def tokens_of(groups: Sequence[Group]) -> list[Any]:
 
 
 def assert_fates_add_up(line: dict[str, Any]) -> None:
-    assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in FATES)
+    assert line["tokens/generated"] + line.get("tokens/shared", 0) == sum(line[f"tokens/{fate}"] for fate in FATES)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,7 @@ def test_forks_join_their_group_and_go_on_as_what_begins_with_the_same_tokens() 
         own, forks = group.rollouts[:6], group.rollouts[6:]
         assert tokens_of([replace(group, rollouts=own)]) == tokens_of([plain])
         assert [rollout.completion.index for rollout in forks] == [6, 7, 8]
+        assert [rollout.completion.num_shared for rollout in group.rollouts] == [0] * 6 + [1] * 3
         assert {rollout.origin for rollout in own} == {""} and {rollout.origin for rollout in forks} == {FORK}
         assert group.outcomes == [rollout.is_correct for rollout in own] and len(group.rollouts) == 9
         assert {*chosen.kept, *chosen.dropped} == set(range(9))

@@ -8,6 +8,6 @@ SHOWN_STAGES = STAGES[:-1]
 """Whose seconds are shown one by one; the rest of a step, recording and exchange among it, is `OTHER`."""
 OTHER = "other"
 FATES = ("trained", "discarded", "skipped", "pruned", "postponed")
-"""The names of `tokens/FATE`, which add up to `tokens/generated` and what earlier steps had generated."""
+"""The names of `tokens/FATE`, which add up to `tokens/generated`, `tokens/shared` and what earlier steps generated."""
 UNACCOUNTED = "unaccounted"
 """What a log has under no fate."""

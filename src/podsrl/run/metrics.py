@@ -96,28 +96,33 @@ def step_metrics(result: StepResult) -> Json:
 
 
 def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequence[Rollout]) -> Json:
-    """Generated is the sum of all fates (`lib/stages.py`), without what earlier steps have generated."""
+    """Generated is the sum of all fates (`lib/stages.py`), without what was drawn in earlier steps or for others.
+
+    What goes to the update counts whole, as the update reads it; of the rest each rollout has what was drawn for it.
+    """
     load, num_trained = result.load, result.update.stats.num_trained_tokens
     untrained = (*result.left_out, *result.probes)
     pruned = [r for group in (*result.fresh, *untrained) for r in group.rollouts if r.is_pruned]
     recalled = _judged(result.groups[len(result.fresh) :])
-    num_recalled = sum(rollout.completion.num_drawn for rollout in recalled)
+    num_recalled = sum(rollout.completion.num_own for rollout in recalled)
     ended = [*rollouts, *recalled, *_judged(untrained)]
-    num_ended, num_kept, num_pruned = (sum(r.completion.num_drawn for r in some) for some in (ended, kept, pruned))
+    num_ended, num_kept, num_pruned = (sum(r.completion.num_own for r in some) for some in (ended, kept, pruned))
+    num_shared = sum(rollout.completion.num_shared for rollout in kept)
     num_given = sum(r.completion.num_given for r in (*rollouts, *_judged(untrained), *pruned))
     fates = {
         "trained": num_trained,
-        "skipped": num_kept - num_trained,
+        "skipped": num_kept + num_shared - num_trained,
         "discarded": num_ended - num_kept,
         "pruned": num_pruned + load.num_pruned_tokens,
         "postponed": load.num_postponed_tokens,
     }
     return {
         "tokens/prompt": sum(len(ids) for group in (*result.groups, *untrained) for ids in _prompts(group)),
-        "tokens/generated": sum(fates.values()) - num_recalled - load.num_resumed_tokens,
+        "tokens/generated": sum(fates.values()) - num_shared - num_recalled - load.num_resumed_tokens,
         "tokens/forwarded": load.num_forwarded,
         "tokens/reread": load.num_reread,
         **{f"tokens/{fate}": count for fate, count in fates.items()},
+        **({"tokens/shared": num_shared} if num_shared else {}),
         **({"tokens/given": num_given} if num_given else {}),
         **({"tokens/recalled": num_recalled, "rollouts/recalled": len(recalled)} if recalled else {}),
         **_waiting(result),

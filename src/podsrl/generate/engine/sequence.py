@@ -85,8 +85,9 @@ class Sequence:
     """(tokens made before, version): from there on the weights of that version draw its tokens. Before the first mark
     there are given tokens alone."""
     given: tuple[tuple[int, int], ...] = ()
-    """As in `Begun`; so is the next."""
+    """As in `Begun`; so are the next two."""
     noted: tuple[float, ...] = ()
+    num_shared: int = 0
     num_shown: int = -1
     """Tokens that it had when a watch saw it last, or, at first, that a fork's source had."""
 
@@ -135,6 +136,7 @@ class Sequence:
             versions=self.versions(),
             given=self.given,
             noted=self.noted,
+            num_shared=self.num_shared,
         )
 
     def begin(self, start: Begun) -> None:
@@ -150,6 +152,7 @@ class Sequence:
         num_tokens = len(history)
         self.marks = [mark for mark in source.marks if mark[0] < num_tokens]
         self.given = tuple((start, min(end, num_tokens)) for start, end in source.given if start < num_tokens)
+        self.num_shared = num_tokens - sum(end - start for start, end in self.given)
         self.history, self.num_shown, self.noted = history, min(source.num_shown, num_tokens), source.noted
         if token is not None:
             self.history, self.given = history.with_given(token), (*self.given, (num_tokens, num_tokens + 1))

@@ -154,7 +154,7 @@ class Collector:
             trained=trained,
             unfinished=tuple(each for name, each in opens.items() if name not in waits and (each.begun or each.pruned)),
             waiting=left,
-            num_resumed_tokens=sum(done.num_drawn for each in self.waiting for done in each.completions),
+            num_resumed_tokens=sum(done.num_own for each in self.waiting for done in each.completions),
             data_position=view.stream.position,
             stats=add_stats(each.stats for each in rounds),
             peak_kv_bytes=max(each.peak_kv_bytes for each in rounds),
@@ -169,7 +169,8 @@ class Collector:
             for each in opens.values():
                 if made := self._repairs(view, each.group):
                     way = Way(count=len(made), origin=REPAIRED)
-                    longer.append(replace(each, ways=(*each.ways, way), begun=tuple(made)))
+                    begun = tuple(replace(done, num_shared=done.num_drawn) for done in made)
+                    longer.append(replace(each, ways=(*each.ways, way), begun=begun))
             found = self._score(self._processes.share(longer))
         return self._grown(longer, found, stage)
 

@@ -110,7 +110,7 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
         num_hurried=sum(hurried),
         stopped_reasons=tuple(dict.fromkeys(chain.from_iterable(reasons))),
         num_postponed=len(postponed),
-        num_postponed_tokens=sum(done.num_drawn for done in postponed),
+        num_postponed_tokens=sum(done.num_own for done in postponed),
         num_pruned=len(pruned),
         num_pruned_tokens=sum(pruned),
         num_waiting=len(waiting),

@@ -78,7 +78,13 @@ class Coming:
                 if completion.index not in request.indices:
                     self.forks.setdefault(request.random_stream, {})[completion.index] = request.first_index
                 begun = request.starts.get(completion.index, completion)
-                done = replace(completion, request_id=request.random_stream, calls=begun.calls, earned=begun.earned)
+                done = replace(
+                    completion,
+                    request_id=request.random_stream,
+                    calls=begun.calls,
+                    earned=begun.earned,
+                    num_shared=begun.num_shared,
+                )
                 if not self._talk.takes(done):
                     yield done
             going_on = []

@@ -58,7 +58,7 @@ def grown(each: Open, forks: Mapping[int, int]) -> Open:
 def shortened(each: Open, size: int) -> Open:
     """The open group with its first rollouts alone; of the others that were begun it has the numbers of tokens."""
     known = (*(rollout.completion for rollout in each.group.rollouts), *each.begun)
-    pruned = (done.num_drawn for done in known if done.index >= size and done.num_drawn)
+    pruned = (done.num_own for done in known if done.index >= size and done.num_drawn)
     alike = groupby(each.way_of[:size], key=lambda way: way)
     rollouts = tuple(rollout for rollout in each.group.rollouts if rollout.completion.index < size)
     return Open(

@@ -1,0 +1,86 @@
+"""Every token that the generator drew counts once, whatever rollouts share it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podsrl.generate import EngineStats, Generator
+from podsrl.lib.stages import FATES
+from podsrl.run.metrics import step_metrics
+from podsrl.run.step import collect
+from podsrl.run.step.round import take_stats
+from podsrl.run.step.trainer import Trainer
+from podsrl.run.steps import training_step
+from podsrl.types import FORK, REPAIRED
+from runs import config_of
+
+SIZES = ("rollouts.num_rollouts=6", "select.num_kept=3", "rollouts.max_new_tokens=16", "task.digits=1", "optim.lr=1e-3")
+FORKED = ("steer.branch=small_steering:Forked",)
+LATR = (
+    *("budget.rollouts=ambiguous", "steer.prune=ambiguous", "steer.branch=ambiguous", "options.ambiguous.until=14"),
+    *("options.ambiguous.least=0.01", "options.ambiguous.gap=0.9", "options.ambiguous.look=[3,4]"),
+    "options.ambiguous.rouge=0",
+)
+ECHO = (
+    *("steer.prune=confident", "steer.branch=confident", "loss.shape=votes,confident", "options.confident.top=1"),
+    *(f"options.confident.{name}={value}" for name, value in {"unsure": 0.99, "spike": 0, "floor": 0.5}.items()),
+)
+SCOPE = (
+    *("replay.repair=scope", "options.scope.repair=podsrl.tasks.arithmetic:repair", "select.rule=keep_all"),
+    *("rollouts.num_rollouts=8", "select.num_kept=8", "rollouts.max_new_tokens=40", "rollouts.num_prompts=6"),
+    "task.digits=3",
+)
+TRACE = (
+    *(f"{slot}=contrast" for slot in ("budget.rollouts", "steer.prune", "loss.shape")),
+    *("options.contrast.at=[2,4]", "select.rule=keep_all", "select.num_kept=6"),
+)
+AGAIN = ("replay.groups=fifo", "options.fifo.num=1", "options.fifo.size=4")
+CASES = {
+    "forks": FORKED,
+    "forks, all kept": (*FORKED, "select.rule=keep_all", "select.num_kept=6"),
+    "forks, recalled": (*FORKED, *AGAIN),
+    "forks, a KL penalty": (*FORKED, "loss.kl_beta=0.1"),
+    "latr": LATR,
+    "latr, five slots": (*LATR, "rollouts.num_slots=5"),
+    "echo": ECHO,
+    "scope": SCOPE,
+    "trace": TRACE,
+    "closed": ("steer.close=certain", "rollouts.num_rollouts=24", "rollouts.num_slots=8", "task.rewards={correct=1.0}"),
+    "waiting": (
+        *(f"budget.{slot}=pilot" for slot in ("enough", "rollouts", "keep")),
+        *("replay.wait=pilot", "options.pilot.pilots=3", "select.num_kept=6"),
+    ),
+    "unfinished": ("replay.unfinished=keep", "replay.surplus=2"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_the_engine_drew_is_generated_and_the_fates_tell_where_it_is(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+
+    def counted(generator: Generator) -> tuple[EngineStats, int]:
+        found = take_stats(generator)
+        drawn.append(found[0].tokens)
+        return found
+
+    monkeypatch.setattr(collect, "take_stats", counted)
+    trainer, shared = Trainer(config_of(*SIZES, *CASES[name], recipe="mixed" if name == "scope" else "pods")), 0
+    try:
+        for _ in range(2):
+            drawn.clear()
+            result = training_step(trainer)
+            line: dict[str, Any] = step_metrics(result)
+            assert line["tokens/generated"] == sum(drawn) > 0
+            others = sum(line.get(f"tokens/{kind}", 0) for kind in ("shared", "recalled", "resumed"))
+            assert sum(line[f"tokens/{fate}"] for fate in FATES) == sum(drawn) + others
+            shared += sum(r.completion.num_shared for group in result.groups for r in group.rollouts)
+            assert min(line[f"tokens/{fate}"] for fate in FATES) >= 0
+            has_others = {r.origin for g in result.groups for r in g.rollouts} & {FORK, REPAIRED}
+            assert has_others or not shared
+    finally:
+        trainer.engine.close()
+    assert (shared > 0) == name.startswith(("forks", "latr", "echo", "scope"))
