@@ -28,6 +28,8 @@ _SMALL = {
 }
 _MIXED = {**_ANY, "rollouts.num_prompts": "4", "rollouts.num_rollouts": "6", "select.num_kept": "6"}
 """For the recipes of systems, whose rounds, sizes and memories differ."""
+SWARM = "a swarm's folder"
+"""It gets a folder in which there are files of another run, and one that cannot be read."""
 SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "one round, random choice, 2 epochs": ("pods", {**_SMALL, "select.rule": "random", "optim.num_epochs": "2"}),
     "4 slots, preempted": ("pods", {**_SMALL, "rollouts.num_slots": "4", "rollouts.scheduler": "dynamic"}),
@@ -65,10 +67,7 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "systems/pilot_commit",
         {**_MIXED, "options.pilot.pilots": "3", "optim.num_minibatches": "2"},
     ),
-    "a swarm's folder": (
-        "systems/ftis",
-        {**_MIXED, "optim.num_minibatches": "2", "options.swarm.folder": "swarm", "options.swarm.num": "3"},
-    ),
+    SWARM: ("systems/ftis", {**_MIXED, "optim.num_minibatches": "2", "options.swarm.num": "3"}),
     "groups that close": (
         "pods",
         {

@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks import command
 from benchmarks.kills.children import Child, Fresh, Nursery, cpu_seconds, kill, left_alive
 from benchmarks.kills.compare import differences, ends, unfinished
-from benchmarks.kills.schedules import AHEAD, SCHEDULES, words_of
+from benchmarks.kills.schedules import AHEAD, SCHEDULES, SWARM, words_of
 from benchmarks.soak.processes import files, hear_ctrl_c, shared_memory
 from benchmarks.timing import Say
 from podsrl.cli.console import new_folder
@@ -148,27 +148,38 @@ class _Killer:
 
     def _train_whole(self, name: str) -> _Whole:
         folder = self._folder / "whole"
-        code, used = self._finish(
-            self._nursery.fork([*words_of(name), "--out", str(folder)], self._output), has_children=name == AHEAD
-        )
-        if code:
-            raise PodsError(f"{name} ended with code {code}: {self._output.read_text(errors='replace')[-300:]}")
+        if name == SWARM:
+            self._train(name, self._folder / "another", "--seed=1")
+            (self._folder / "swarm" / "torn.00000001.groups").touch()
+        used = self._train(name, folder)
         whole = self._whole[name] = _Whole(ends(folder), used)
         if not any(line.get("grad_norm") for line in whole.ends["metrics.jsonl"]):
             raise PodsError(f"{name}: no step had a gradient, so that equal weights would show nothing")
         shutil.rmtree(folder)
         if not self._import_seconds:
-            words = [*words_of(name), "--out", str(folder)]
-            code, alone = self._finish(Fresh(words, self._output, self._folder), has_children=False)
+            fresh = Fresh(self._words(name, folder), self._output, self._folder)
+            _, alone = self._finish(fresh, has_children=False)
             self._import_seconds = max(0.1, alone - used)
             self._log(end=name, kills=0, is_fresh=True, differences=differences(ends(folder), whole.ends))
             shutil.rmtree(folder)
         return whole
 
+    def _train(self, name: str, folder: Path, *more: str) -> float:
+        """Train a run to its end; the processor time that it took."""
+        child = self._nursery.fork([*self._words(name, folder), *more], self._output)
+        code, used = self._finish(child, has_children=name == AHEAD)
+        if code:
+            raise PodsError(f"{name} ended with code {code}: {self._output.read_text(errors='replace')[-300:]}")
+        return used
+
+    def _words(self, name: str, folder: Path) -> list[str]:
+        own = {"options.swarm.folder": str(self._folder / "swarm")} if name == SWARM else {}
+        return [*words_of(name, own), "--out", str(folder)]
+
     def _start(self, name: str, folder: Path, whole: _Whole, *, is_killed: bool) -> int | None:
         """Start or resume; the exit code, or None where it was killed."""
         has_begun = (folder / "config.toml").exists()
-        words = ["train", "--plain", "--resume", str(folder)] if has_begun else [*words_of(name), "--out", str(folder)]
+        words = ["train", "--plain", "--resume", str(folder)] if has_begun else self._words(name, folder)
         is_fresh = is_killed and self.num_kills % FRESH_EVERY == FRESH_EVERY // 2
         longest = 1.1 * whole.cpu_seconds + is_fresh * self._import_seconds
         instant = longest * self._rng.random() ** 2  # more of them early: a run goes on through several kills

@@ -16,6 +16,7 @@ from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
+from points import digest_of
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
 WAYS_TO_STEP = ((), ("steps.name=ahead", "rollouts.generator=beside:beside"))
@@ -37,15 +38,16 @@ def forbid_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_resumed(make: Callable[[], Trainer], folder: Path) -> list[dict[str, Any]]:
-    """Lines of the second and third step, which are those of a run that was stopped after the first."""
+    """Lines of the third and fourth step, which are those of a run that was stopped after the second."""
     trainer = make()
-    steps(trainer, 1)
+    steps(trainer, 2)
     trainer.save(folder, EXTRA)
     wanted = lines(steps(trainer, 2))
     resumed = make()
     resumed.load(newest(folder))
     assert lines(steps(resumed, 2)) == wanted
     assert_same_weights(resumed, trainer)
+    assert digest_of(resumed.parts.slots) == digest_of(trainer.parts.slots)
     return wanted
 
 

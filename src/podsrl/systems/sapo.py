@@ -80,8 +80,9 @@ class Swarm:
         self._tokenizer: Any = None
         self._most_tokens = 0
         self._read: dict[tuple[str, int, int], tuple[Group, ...]] = {}
-        """(file's name, time, size) -> its groups, of the files that are in the folder now."""
-        self._num_skipped, self._version = 0, 0
+        """(file's name, time, size) -> its groups as they are there, of the files that are in the folder now."""
+        self._version, self.num_skipped = 0, 0
+        """The newest weights that own rollouts were made by; files that this process has skipped."""
 
     def check_model(self, tokenizer: Any, max_tokens: int) -> None:
         """Remember what foreign rollouts have to fit. UsageError: the folder cannot be written."""
@@ -99,7 +100,7 @@ class Swarm:
         found = [group for path in self._newest() for group in self._groups_of(path, view.tasks)]
         count = min(self._num, len(found))
         drawn = view.rng("swarm").choice(len(found), count, replace=False) if count else ()
-        return [found[place] for place in sorted(drawn)]
+        return [self._foreign(found[place]) for place in sorted(drawn)]
 
     def learn(self, groups: Sequence[Group]) -> None:
         """Write the step's groups for the others, and remove what is too old for them, or of another run."""
@@ -116,12 +117,12 @@ class Swarm:
                 path.unlink(missing_ok=True)
 
     def state(self) -> Mapping[str, Any]:
-        """Files that were skipped, and the newest weights that own rollouts were made by."""
-        return {"num_skipped": self._num_skipped, "version": self._version}
+        """The newest weights that own rollouts were made by."""
+        return {"version": self._version}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`."""
-        self._num_skipped, self._version = state["num_skipped"], state["version"]
+        self._version = state["version"]
 
     def _files(self) -> dict[str, list[tuple[int, Path]]]:
         """Run -> step and path of its files, the oldest first."""
@@ -162,17 +163,16 @@ class Swarm:
         peer = path.name.partition(".")[0]
         for group in decode(path.read_bytes(), task_of):
             self._check(group)
-            name = f"{peer}/{group.id}"
-            rollouts = tuple(
-                replace(
-                    one,
-                    origin=ORIGIN,
-                    completion=replace(one.completion, request_id=name, version=self._version, versions=()),
-                )
-                for one in group.rollouts
-            )
-            if len({one.reward for one in rollouts if one.is_valid}) > 1:
-                yield replace(group, id=name, rollouts=rollouts)
+            if len({one.reward for one in group.rollouts if one.is_valid}) > 1:
+                yield replace(group, id=f"{peer}/{group.id}")
+
+    def _foreign(self, group: Group) -> Group:
+        """A group of a file as this step takes it; when its file was read must not matter."""
+        changes: dict[str, Any] = {"request_id": group.id, "version": self._version, "versions": ()}
+        rollouts = (
+            replace(one, origin=ORIGIN, completion=replace(one.completion, **changes)) for one in group.rollouts
+        )
+        return replace(group, rollouts=tuple(rollouts))
 
     def _check(self, group: Group) -> None:
         """PodsError: it does not fit this run."""
@@ -196,7 +196,7 @@ class Swarm:
                 )
 
     def _skip(self, name: str, error: Exception) -> None:
-        self._num_skipped += 1
-        if self._num_skipped.bit_count() == 1:  # 1, 2, 4, 8 …
-            count = "the first" if self._num_skipped == 1 else f"{self._num_skipped} so far"
+        self.num_skipped += 1
+        if self.num_skipped.bit_count() == 1:  # 1, 2, 4, 8 …
+            count = "the first" if self.num_skipped == 1 else f"{self.num_skipped} so far"
             warnings.warn(f"options.swarm.folder: {short(name)} is skipped ({count}): {error}", stacklevel=2)
