@@ -67,6 +67,13 @@ def test_a_question_without_difficulty_is_asked_plainly_again() -> None:
     assert found == Ask(index=0, num_rollouts=4, joins="q") and begun(found, "One.", 0.0) is found
 
 
+def test_a_question_whose_plain_rollouts_are_all_invalid_counts_as_one_without_difficulty() -> None:
+    group = right_of("q", 0, 5)
+    group = replace(group, rollouts=tuple(replace(one, invalid_reason="no judge") for one in group.rollouts))
+    asked = [Hints(noise=0.0, least=least).rollouts(view(round=1, groups=(group,)), []) for least in (0.0, 0.25)]
+    assert [ask.start_share for [ask] in asked] == [0.0, 0.25]
+
+
 def test_probes_and_grown_groups_get_no_more() -> None:
     probe = right_of("p", 0, 5, is_trained=False)
     grown = right_of("g", 0, 5).with_more([made_up_groups.rollout(5, is_correct=False)])

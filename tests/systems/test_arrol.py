@@ -74,10 +74,11 @@ def removed(likely: list[Fraction], size: int, target: Fraction) -> list[int]:
 @each("seed", range(60))
 def test_balance_removes_one_after_the_other(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    likely = [Fraction(int(k), 64) for k in rng.integers(0, 65, rng.integers(2, 12))]  # sums are exact
-    size = int(rng.integers(1, len(likely) + 1))
-    found = balanced(np.array([float(q) for q in likely]), size, 0.5)
-    assert found == removed(likely, size, Fraction(1, 2)) and len(found) == size
+    parts = int(rng.choice([10, 60, 64]))
+    likely = [Fraction(int(k), parts) for k in rng.integers(0, parts + 1, rng.integers(2, 12))]
+    size, target = int(rng.integers(1, len(likely) + 1)), Fraction(int(rng.integers(3, 8)), 10)
+    found = balanced(np.array([float(q) for q in likely]), size, float(target))
+    assert found == removed(likely, size, target) and len(found) == size
 
 
 def test_groups_that_are_balanced_teach_more_than_all_and_than_random_ones() -> None:

@@ -102,7 +102,7 @@ def test_a_row_s_weight_is_the_product_of_its_tokens_and_not_above_the_cap(seed:
     now, start, behaviour, _, mask = drawn(seed)
     batch, correction = batch_of(behaviour, mask, start), Correction(proximal="step_start", weight="sequence", cap=2.0)
     found = correction.weights_of(now, correction.proximal_of(now, batch), batch)
-    weights, num_capped = found.weights, found.num_capped
+    weights, num_capped = found.weights, found.is_capped.sum()
     assert weights is not None
     products = [math.exp((start[row] - behaviour[row])[mask[row]].sum()) for row in range(5)]
     for row, product in enumerate(products):
@@ -142,7 +142,7 @@ def test_an_infinite_difference_gives_a_finite_weight() -> None:
         correction = Correction(proximal="step_start", weight=weight)  # type: ignore[arg-type]
         found = correction.weights_of(behaviour, correction.proximal_of(behaviour, batch), batch)
         assert found.weights is not None and found.weights[0, 0] == pytest.approx(wanted)
-        assert int(found.num_capped) == (weight != "full")
+        assert int(found.is_capped.sum()) == (weight != "full")
 
 
 # --- whole updates ---
@@ -283,13 +283,29 @@ def test_too_few_tokens_with_a_gradient_begin_the_average_again() -> None:
         make_model(), OptimConfig(lr=1e-2), loss=ALGORITHMS["grpo"].loss, correction=Correction(proximal="average")
     )
     assert updater.average is not None
-    for clipped, capped, count in ((0.05, 0.04, 3), (0.05, 0.06, 1), (0.2, None, 1)):
+    for limited, count in ((0.09, 3), (0.11, 1)):
         updater.average.count = 3
-        updater.end_update(UpdateStats(clip_fraction=clipped, capped_fraction=capped, num_trained_tokens=10))
+        updater.end_update(UpdateStats(limited_fraction=limited, num_trained_tokens=10))
         assert updater.average.count == count
     updater.average.count = 3
-    updater.end_update(UpdateStats(clip_fraction=1.0))  # no token was trained on
+    updater.end_update(UpdateStats(limited_fraction=1.0))  # no token was trained on
     assert updater.average.count == 3
+
+
+@each("weight, micro", [(weight, micro) for weight in ("truncate", "mask") for micro in (8192, 4)])
+def test_a_token_that_is_bounded_and_capped_is_limited_once(weight: Any, micro: int) -> None:
+    """Drawn at log-probs of -9, all tokens are capped; those with a positive advantage are bounded, too."""
+    updater = Updater(
+        make_model(),
+        OptimConfig(lr=1e-2, micro_batch_tokens=micro),
+        loss=ALGORITHMS["grpo"].loss,
+        correction=Correction(proximal="interpolated", weight=weight, cap=1.5),
+    )
+    rows = [sample([1, 2], [3 + i, 4], 1.0 if i % 2 else -1.0, logprobs=(-9.0, -9.0)) for i in range(4)]
+    stats = updater.forward_backward(make_batch(rows, pad_token_id=0))
+    assert (stats.clip_fraction, stats.capped_fraction, stats.limited_fraction) == (0.5, 1.0, 1.0)
+    parts = [stats, UpdateStats(capped_fraction=0.0, limited_fraction=0.5, num_trained_tokens=8)]
+    assert combine_stats(parts).limited_fraction == 0.75
 
 
 # --- what is dropped, and the rate ---

@@ -67,6 +67,7 @@ def combine_stats(parts: Sequence[UpdateStats]) -> UpdateStats:
         logprob_gap=mean("logprob_gap"),
         ratio_max=max(part.ratio_max for part in parts),
         capped_fraction=None if parts[0].capped_fraction is None else mean("capped_fraction"),
+        limited_fraction=mean("limited_fraction"),
         dropped_fraction=None if parts[0].dropped_fraction is None else mean("dropped_fraction"),
         log_weights=_log_sum([part.log_weights for part in parts]),
         log_squares=_log_sum([part.log_squares for part in parts]),

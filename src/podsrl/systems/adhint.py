@@ -1,7 +1,8 @@
 """ADHint (arXiv 2512.13095): answers that begin with a part of a solution, the longer the harder a question is.
 
 **Hints** (`Hints`). The first round asks half of each question's rollouts plainly. D is the share of wrong ones among
-them. The second round asks the other half, whose answers begin with the share
+the valid ones of them; 0 without any, since nothing then says that the question is hard. The second round asks the
+other half, whose answers begin with the share
 
     w = (most - least) · D + least + noise        within 0 and most; noise is uniform within ± `noise`
 
@@ -14,7 +15,8 @@ to what was right in the rounds before, and begins the next answers with the sha
 
 **Advantages** (`Halves`). Plain and hinted rollouts of a group are no equals: each half has its own mean and standard
 deviation (ddof 1, + 1e-4), and so has each length of hint where there are several. Then right plain answers count 1 + d
-times, and so do wrong hinted ones, where d is what the hint raised the share of right answers by, -1 to 1.
+times, and so do wrong hinted ones, where d is what the hint raised the share of right answers by, -1 to 1, among the
+kept rollouts: all of them in the recipe; a selection by rewards changes it.
 
 The authors' code and the formulas of the paper's gradients within a hint and of its advantages were not found. What is
 ours: d and its place; D from right and wrong, not from rewards; the values of `most` and `noise`; a hint leaves at
@@ -28,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from statistics import fmean
 from typing import Annotated, Literal
 
 import numpy as np
@@ -121,7 +124,7 @@ class Hints:
             valid = [(share_of(rollout), rollout.is_correct) for rollout in group.rollouts if rollout.is_valid]
             share = share_at(self._target, [(own, is_right) for own, is_right in valid if own is not None])
         else:
-            right = sum(group.outcomes) / max(len(group.outcomes), 1)
+            right = fmean(group.outcomes or [True])
             share = (self._most - self._least) * (1 - right) + self._least
         share = min(max(share + noise, 0.0), self._most)
         more = Ask(index=group.index, num_rollouts=count, joins=group.id)

@@ -43,6 +43,8 @@ from podsrl.types import Completion, Group
 Floats = NDArray[np.float64]
 WIDTH = 32
 """Units between the two layers."""
+TIE = 1e-9
+"""Means of q that are nearer to each other are equal: q is a quotient that was rounded."""
 RATE, FITS = 0.01, 20
 """Of Adam: the step's size, and steps on each step's rollouts."""
 
@@ -176,7 +178,7 @@ def balanced(likely: Floats, size: int, target: float) -> list[int]:
     while len(left) > size:
         others = likely[left].sum() - likely[left]
         gaps = np.abs(others - target * (len(left) - 1))[::-1]
-        left = np.delete(left, len(left) - 1 - int(gaps.argmin()))
+        left = np.delete(left, len(left) - 1 - int((gaps <= gaps.min() + TIE).argmax()))
     return left.tolist()
 
 

@@ -125,14 +125,15 @@ class Correction:
 
     def weights_of(self, logprobs: Tensor, proximal: Tensor | None, batch: Batch) -> TokenWeights:
         """Weights of the tokens, from the log-probs [B, T] of the policy as it is and the proximal policy."""
+        is_capped = torch.zeros_like(batch.target_mask)
         if self.weight == "none" and self.drop == "none":
-            return TokenWeights(weights=None, num_capped=_zero(batch), num_dropped=_zero(batch))
-        weights, num_capped = torch.ones_like(logprobs), _zero(batch)
+            return TokenWeights(weights=None, is_capped=is_capped, num_dropped=_zero(batch))
+        weights = torch.ones_like(logprobs)
         if proximal is not None and self.weight != "none":
             log_weights = _log_ratio(proximal, batch).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
             weights = WEIGHTS[self.weight](log_weights, self.cap)
             full = _row_weight(log_weights, float("inf")) if self.weight == "sequence" else log_weights.exp()
-            num_capped = ((weights < full) & batch.target_mask).sum()
+            is_capped = (weights < full) & batch.target_mask
         num_dropped = _zero(batch)
         if self.drop == "far_negative":
             is_far = -_log_ratio(logprobs, batch).sum(-1, keepdim=True) > self.max_kl
@@ -140,7 +141,7 @@ class Correction:
             is_dropped = is_far & (advantages < 0)
             weights = weights.masked_fill(is_dropped, 0.0)
             num_dropped = (is_dropped & batch.target_mask).sum()
-        return TokenWeights(weights=weights.detach(), num_capped=num_capped, num_dropped=num_dropped)
+        return TokenWeights(weights=weights.detach(), is_capped=is_capped, num_dropped=num_dropped)
 
     def row_sums(self, logprobs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logarithms of Σ v and Σ v² over the rows, for `rate_of`; v is a row's whole ratio π_θ / μ."""
@@ -156,8 +157,8 @@ class TokenWeights:
 
     weights: Tensor | None
     """[B, T]; None where all are 1."""
-    num_capped: Tensor
-    """Tokens that the cap lowers."""
+    is_capped: Tensor
+    """[B, T] bool: tokens that the cap lowers."""
     num_dropped: Tensor
     """Tokens that lost their gradient."""
 

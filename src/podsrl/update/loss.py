@@ -130,11 +130,13 @@ class LossSpec:
 
 
 class LossStats(TypedDict):
-    """Detached scalars over the trained tokens: sums, so micro-batches add; of `ratio_max` take the largest."""
+    """Detached, over the trained tokens: sums, so micro-batches add; of `ratio_max` take the largest."""
 
     num_tokens: Tensor
+    is_clipped: Tensor
+    """[B, T] bool: tokens where the bound acts; ppo drops their gradient, cispo limits their weight."""
     clipped: Tensor
-    """Tokens where the bound acts: ppo drops their gradient, cispo limits their weight."""
+    """How many these are."""
     kl: Tensor
     """k3 estimate of KL(policy || reference); 0 without a reference."""
     logprob_gap: Tensor
@@ -240,6 +242,7 @@ def _bound(width: float, row_bounds: Tensor | None, logprobs: Tensor) -> float |
 def _stats(mask: Tensor, clipped: Tensor, kl: Tensor, gaps: Tensor, ratios: Tensor) -> LossStats:
     return LossStats(
         num_tokens=mask.sum(),
+        is_clipped=clipped & mask,
         clipped=(clipped & mask).sum(),
         kl=kl.sum(),
         logprob_gap=gaps.abs().sum(),

@@ -52,6 +52,8 @@ class UpdateStats:
     """Largest importance ratio, to the proximal policy."""
     capped_fraction: float | None = None
     """Share of tokens whose weight the cap of the correction lowers; None without weights."""
+    limited_fraction: float = 0.0
+    """Share of tokens where the bound acts or the cap lowers, those of both once."""
     dropped_fraction: float | None = None
     """Share of tokens that the correction took the gradient of; None where it takes none."""
     log_weights: float | None = None
@@ -273,7 +275,7 @@ class Updater:
 
     def end_update(self, stats: UpdateStats) -> None:
         """After the last optimizer step of an update: begin a new average if too few tokens kept their gradient."""
-        survived = 1 - stats.clip_fraction - (stats.capped_fraction or 0.0)
+        survived = 1 - stats.limited_fraction
         if self.average is not None and stats.num_trained_tokens and survived < self.correction.reset:
             self.average.reset()
 
@@ -331,7 +333,8 @@ class Updater:
         )
         torch.autograd.backward(loss)
         figures: dict[str, Any] = {"loss": loss.detach(), "entropy": entropy.sum(), **stats}
-        figures |= {"capped": found.num_capped, "dropped": found.num_dropped}
+        figures |= {"capped": found.is_capped.sum(), "dropped": found.num_dropped}
+        figures |= {"limited": (found.is_capped | stats["is_clipped"]).sum()}
         figures |= {"log_weights": log_weights, "log_squares": log_squares}
         return torch.stack([figures[name] for name in _FIGURES])
 
@@ -352,7 +355,7 @@ class Updater:
 
 _FIGURES = (
     *("loss", "entropy", "clipped", "kl", "logprob_gap", "ratio_max"),
-    *("capped", "dropped", "log_weights", "log_squares"),
+    *("capped", "limited", "dropped", "log_weights", "log_squares"),
 )
 """What each micro-batch leaves on the device."""
 _LOG_SUMS = ("log_weights", "log_squares")
@@ -380,6 +383,7 @@ def _summary(
         logprob_gap=mean("logprob_gap"),
         ratio_max=float(values["ratio_max"].max()),
         capped_fraction=mean("capped") if correction.weight != "none" else None,
+        limited_fraction=mean("limited"),
         dropped_fraction=mean("dropped") if correction.drop != "none" else None,
         **{name: float(values[name].logsumexp(0)) for name in _LOG_SUMS if parts and correction.rate != "constant"},
         num_sequences=batch.num_sequences,

@@ -6,13 +6,15 @@ Hooper et al., arXiv 2502.13575, equation 4. The subset X maximises
 
 with the root among the nodes, and then divides the width as REBASE does (arXiv 2408.00724): from the highest score on,
 the ceiling of the leaf's share of what is left. The authors solve an integer programme and compare sentence embeddings;
-here all subsets are tried, which bounds the width, and texts are compared (`likeness.py`).
+here all subsets are tried, which bounds the width, and texts are compared (`likeness.py`). Fractions are exact, so no
+rounding adds a copy to a quotient that is whole, or decides between subsets of one objective.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from podsrl.evaluation.search.base import Leaf, Search
 from podsrl.evaluation.search.likeness import clusters
 from podsrl.score.accuracy import majority_rollout
 
-NODE_COST, KINDS, TEMPERATURE, SAME_KIND = 1.0, 1.4, 0.2, 0.05
+NODE_COST, KINDS, TEMPERATURE, SAME_KIND = Fraction(1), Fraction(7, 5), 0.2, 0.05
 """Weights of the objective, temperature of the shares, and the largest distance of two steps of one kind."""
 MOST_LEAVES = 16
 
@@ -42,10 +44,10 @@ def rebase(scores: Sequence[float], width: int) -> list[int]:
         >>> rebase([0.0, 1.0, 1.0], 4)
         [0, 2, 2]
     """
-    weights, counts = [math.exp(score / TEMPERATURE) for score in scores], [0] * len(scores)
+    weights, counts = [Fraction(math.exp(score / TEMPERATURE)) for score in scores], [0] * len(scores)
     order = sorted(range(len(scores)), key=lambda place: -scores[place])
     for number, place in enumerate(order):
-        rest = math.fsum(weights[other] for other in order[number:])
+        rest = sum(weights[other] for other in order[number:])
         counts[place] = min(math.ceil(width * weights[place] / rest), width)
         width -= counts[place]
     return counts
@@ -68,16 +70,19 @@ def chosen(scores: Sequence[float], paths: Sequence[Sequence[int]], steps: Seque
     """
     size = len(scores)
     numbers = np.arange(1, 2**size)  # bit i: leaf i is in the subset
-    shares, kinds = np.array(rebase(scores, width)) / width, clusters(steps, SAME_KIND)
+    copies, kinds = rebase(scores, width), clusters(steps, SAME_KIND)
     above: dict[int, int] = {}  # node -> bits of the leaves that need it
     for place, path in enumerate(paths):
         for node in (0, *path):
             above[node] = above.get(node, 0) | 1 << place
     of_kind = [sum(1 << place for place in range(size) if kinds[place] == kind) for kind in set(kinds)]
-    worth = sum(share * (numbers >> place & 1) for place, share in enumerate(shares.tolist()))
-    worth = worth - sum(((numbers & bits) != 0) * (NODE_COST / len(above)) for bits in above.values())
+    weights = Fraction(1, width), NODE_COST / len(above), KINDS / len(of_kind)
+    whole = math.lcm(*(weight.denominator for weight in weights))
+    of_copy, of_node, of_cluster = (int(weight * whole) for weight in weights)
+    worth = sum(of_copy * count * (numbers >> place & 1) for place, count in enumerate(copies))
+    worth = worth - of_node * sum((numbers & bits) != 0 for bits in above.values())
     if len(set(steps)) > 1:
-        worth = worth + sum(((numbers & bits) != 0) * (KINDS / len(of_kind)) for bits in of_kind)
+        worth = worth + of_cluster * sum((numbers & bits) != 0 for bits in of_kind)
     best = int(numbers[np.argmax(worth)])
     return [place for place in range(size) if best >> place & 1]
 
