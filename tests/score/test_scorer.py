@@ -49,6 +49,16 @@ def test_the_reward_is_the_weighted_sum_and_the_parts_are_unweighted() -> None:
     assert [formless.completion.index, chat.completion.index] == [2, 0]
 
 
+@pytest.mark.parametrize(
+    ("weights", "wanted"), [((0.1, 0.2, -0.3), 0.0), ((0.1, 0.2, 0.0), 0.1 + 0.2), ((1.0, 1e-9, -1.0), 1e-9)]
+)
+def test_of_parts_that_cancel_no_rounding_is_left(own: ModuleType, weights: tuple[float, ...], wanted: float) -> None:
+    own.one = own.other = own.third = lambda task, text: 1.0
+    scorer = Scorer(dict(zip(("own:one", "own:other", "own:third"), weights, strict=True)), correct="correct")
+    [[found]] = score(scorer, (SUM, ["x"]))
+    assert found.reward == pytest.approx(wanted, rel=1e-6, abs=0)
+
+
 def test_workers_judge_what_may_be_slow_and_none_wait_where_nothing_is() -> None:
     assert Scorer({"correct": 1.0}, correct="correct").has_workers is False
     with Scorer({"math_correct": 1.0}, correct="math_correct") as scorer:

@@ -18,6 +18,7 @@ from podsrl.config.bounds import kept_of
 from podsrl.config.schema import DEFAULT_COSTS, CostsConfig
 from podsrl.control.close import is_certain
 from podsrl.errors import UsageError
+from podsrl.lib.rounding import has_signal
 from podsrl.lib.stages import FATES
 from podsrl.report.read import Array, Run
 from podsrl.run.group_log import RecordedGroup, RecordedRollout
@@ -249,7 +250,7 @@ def _savings(run: Run, recorded: Sequence[RecordedGroup]) -> tuple[Saving, ...]:
             recorded, rewards, sizes, select_groups(groups, resolve_rule(rule, options), num_kept), strict=True
         ):
             drawn += _tokens(each.rollouts[:size])
-            if len({own[index] for index in chosen.kept}) > 1:
+            if has_signal([own[index] for index in chosen.kept]):
                 trained += _tokens(each.rollouts[index] for index in chosen.kept)
         kept = () if rule == "keep_all" else (f"select.num_kept={num_kept}",)
         flags = (f"select.rule={rule}", *kept, *flags)

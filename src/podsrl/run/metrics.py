@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from podsrl.lib.rounding import has_signal
 from podsrl.run.group_log import group_line
 from podsrl.run.step.opens import TOO_LONG
 from podsrl.run.step.step_result import StepResult, samples_by_group
@@ -44,7 +45,7 @@ def step_metrics(result: StepResult) -> Json:
             np.array([r.is_correct for r in (*rollouts, *left_out) if r.origin != REPAIRED], dtype=np.float64)
         ),
         "groups/all": len(pools),
-        "groups/zero_signal": sum(1 for rewards in kept_rewards if len(rewards) == 0 or rewards.min() == rewards.max()),
+        "groups/zero_signal": sum(not has_signal(rewards) for rewards in kept_rewards),
         "groups/invalid": sum(1 for _, of_pool in pools if not of_pool),
         "groups/mixed": sum(group.is_mixed for group in (*result.groups, *result.left_out)),
         "groups/all_wrong": sum(_is_all_wrong(group) for group in (*result.groups, *result.left_out)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from podsrl.errors import RewardError, UsageError
+from podsrl.lib.rounding import SHARE
 from podsrl.score.base import Fault, Rows, Values, collect
 from podsrl.score.forms import BatchForm
 from podsrl.score.panel import Panel
@@ -222,10 +223,12 @@ class Scorer:
         self, row: _Row, values: Mapping[str, float], faults: Mapping[str, Fault], answer: str | None
     ) -> Rollout:
         """From each function's value, and the faults of those that have none."""
-        total = 0.0
+        total = rounding = 0.0
         for name, weight in self._weights.items():
             if name not in faults or faults[name].kind != "none":
                 total += weight * values[name]
+                rounding += SHARE * abs(weight * values[name])
+        total = 0.0 if abs(total) < rounding else total  # 0.1 + 0.2 - 0.3
         reason = self._invalid_reason(row, faults, total)
         return Rollout(
             completion=row.completion,

@@ -18,6 +18,7 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from podsrl.errors import UsageError
+from podsrl.lib.rounding import are_equal
 from podsrl.select.variance import max_variance, ordered_rewards
 from podsrl.types import Group
 
@@ -92,7 +93,8 @@ def _best_sizes(rewards: Tensor, most: int, overhead: float) -> Tensor:
     """`[P, n]` rewards -> `[P]` sizes 2 .. `most` of the largest rate; of each size all splits into two ends count."""
     ordered = ordered_rewards(rewards)
     above = ordered - ordered[:, :1]
-    above = above / above[:, -1:].masked_fill(above[:, -1:] == 0, 1.0)  # no square overflows
+    is_equal = are_equal(ordered[:, :1], ordered[:, -1:])
+    above = above.masked_fill(is_equal, 0.0) / above[:, -1:].masked_fill(is_equal, 1.0)  # no square overflows
     values = torch.nn.functional.pad(above, (1, 0))  # the first 0 makes sums of none
     sums, squares = values.cumsum(-1), values.square().cumsum(-1)
     size = torch.arange(2, most + 1).unsqueeze(-1)

@@ -31,6 +31,7 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from podsrl.errors import UsageError
+from podsrl.lib.rounding import has_signal
 from podsrl.select.variance import max_variance
 from podsrl.types import Group, Rollout, Selection
 from podsrl.update.shapes import Shape
@@ -73,7 +74,7 @@ def drop_surplus(
 
 def _kept(rewards: Sequence[float], num_kept: int, uniform: int) -> list[int]:
     middle = min(rewards) / 2 + max(rewards) / 2
-    num_right = sum(reward > middle for reward in rewards)
+    num_right = sum(reward > middle for reward in rewards) if has_signal(rewards) else 0
     size = min(2 * num_right, len(rewards)) if num_right else min(uniform, len(rewards))
     kept: list[int] = max_variance(list(rewards), min(size, num_kept))
     return kept
@@ -97,8 +98,8 @@ def posterior(*, weight: Annotated[float, Field(ge=0, le=1e6)] = 1.0) -> Shape:
 
 def _constant(rollouts: Sequence[Rollout]) -> float:
     """2p - 1; 0 where there is contrast, or no valid rollout."""
-    found = {(rollout.is_correct, rollout.reward) for rollout in rollouts if rollout.is_valid}
-    if len(found) != 1:
+    valid = [rollout for rollout in rollouts if rollout.is_valid]
+    outcomes = {rollout.is_correct for rollout in valid}
+    if len(outcomes) != 1 or has_signal([rollout.reward for rollout in valid]):
         return 0.0
-    num_valid = sum(rollout.is_valid for rollout in rollouts)
-    return (1 if found.pop()[0] else -1) * num_valid / (num_valid + 2)
+    return (1 if outcomes.pop() else -1) * len(valid) / (len(valid) + 2)

@@ -22,6 +22,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from podsrl.control.base import Keep, View
+from podsrl.lib.rounding import has_signal
 from podsrl.types import Group
 
 Metric = Literal["correct", "reward"]
@@ -65,7 +66,7 @@ class DynamicSampling:
     def _is_mixed(self, group: Group) -> bool:
         if self._metric == "correct":
             return group.is_mixed
-        return len({rollout.reward for rollout in group.rollouts if rollout.is_valid}) > 1
+        return has_signal([rollout.reward for rollout in group.rollouts if rollout.is_valid])
 
 
 def mixed_alone(*, metric: Metric = "correct") -> Keep:

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from podsrl.control.base import View
 from podsrl.errors import UsageError, short
+from podsrl.lib.rounding import are_equal
 from podsrl.tasks.references import reader
 from podsrl.types import Ask, Group, Rollout, Selection, Task, TokenMarkup
 from podsrl.update.shapes import rewrite_chunks
@@ -145,7 +146,7 @@ class Contexts:
     def _compared(self, rollouts: Sequence[Rollout], advantages: Tensor) -> Tensor:
         """[k] advantages that are linear in the rewards, centred at their mean, as every `loss.advantage` nearly is."""
         prompts = [rollout.prompt_ids for rollout in rollouts]
-        if not any(prompts) or advantages.max() == advantages.min():
+        if not any(prompts) or are_equal(advantages.min(), advantages.max()):
             return advantages
         places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
         context = torch.tensor([places[prompt] for prompt in prompts])

@@ -37,6 +37,7 @@ from pydantic import Field
 from podsrl.control.base import View
 from podsrl.errors import PodsError, UsageError, short
 from podsrl.lib.logs import write_atomically
+from podsrl.lib.rounding import has_signal
 from podsrl.policy import prompt_ids
 from podsrl.records import decode, encode
 from podsrl.types import Group, Task
@@ -163,7 +164,7 @@ class Swarm:
         peer = path.name.partition(".")[0]
         for group in decode(path.read_bytes(), task_of):
             self._check(group)
-            if len({one.reward for one in group.rollouts if one.is_valid}) > 1:
+            if has_signal([one.reward for one in group.rollouts if one.is_valid]):
                 yield replace(group, id=f"{peer}/{group.id}")
 
     def _foreign(self, group: Group) -> Group:

@@ -21,6 +21,7 @@ from typing import Annotated
 from pydantic import Field
 
 from podsrl.control.base import View
+from podsrl.lib.rounding import has_signal
 from podsrl.types import Ask, Group
 
 
@@ -66,4 +67,4 @@ def _variance(group: Group) -> float:
     """Of the valid rewards, about their mean; exactly 0 where all are equal or there are none."""
     rewards = [rollout.reward for rollout in group.rollouts if rollout.is_valid]
     own = [reward - rewards[0] for reward in rewards]
-    return (len(own) * fsum(x * x for x in own) - fsum(own) ** 2) / len(own) ** 2 if own else 0.0
+    return (len(own) * fsum(x * x for x in own) - fsum(own) ** 2) / len(own) ** 2 if has_signal(rewards) else 0.0

@@ -2,7 +2,7 @@
 
 They are computed from the rewards of the kept rollouts alone. Statistics of the whole pool would push the kept subset
 up or down as a whole. A group whose kept rewards are all equal teaches nothing: the advantages of this module are
-exactly 0 there.
+exactly 0 there. Rewards that differ by rounding alone are equal (`podsrl.lib.rounding`).
 
 An advantage is a plain function in one of two forms, told apart by the name of its first parameter:
 
@@ -24,6 +24,7 @@ from torch import Tensor
 from podsrl.errors import UsageError, nearest
 from podsrl.lib.options import parameters_of
 from podsrl.lib.resolve import Table, resolve
+from podsrl.lib.rounding import are_equal
 from podsrl.lib.user_function import calling, check_arguments, name_of
 from podsrl.types import Group, Selection, made_up_group
 
@@ -172,7 +173,7 @@ def _whitened(centred: Tensor) -> Tensor:
 
 def _zero_where_equal(rewards: Tensor, advantages: Tensor) -> Tensor:
     """Rounding leaves r - mean a little off zero (three times 0.1, say); equal rewards must give none."""
-    equal = rewards.amax(-1, keepdim=True) == rewards.amin(-1, keepdim=True)
+    equal = are_equal(rewards.amin(-1, keepdim=True), rewards.amax(-1, keepdim=True))
     return torch.where(equal, torch.zeros_like(advantages), advantages)
 
 
