@@ -148,10 +148,10 @@ def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_
         line = numbers(result)
         assert sum(ask.num_rollouts for ask in budget.asked) == sum(line[f"rollouts/{fate}"] for fate in ROLLOUTS)
         fates = sum(line[f"tokens/{fate}"] for fate in TOKENS)
-        assert line["tokens/generated"] + line.get("tokens/recalled", 0) == fates
+        assert line["tokens/generated"] + line.get("tokens/recalled", 0) + line.get("tokens/shared", 0) == fates
         everything = [r for group in (*result.fresh, *result.left_out, *result.probes) for r in group.rollouts]
         assert line["tokens/generated"] + line.get("tokens/given", 0) == sum(
-            len(r.completion.token_ids) for r in everything
+            len(r.completion.token_ids) - r.completion.num_shared for r in everything
         )
         assert line["rollouts/lag_max"] in (0, None) or "rollouts/recalled" in line
         prompts = {(g.id, r.completion.index): r.prompt_ids or g.prompt_ids for g in result.groups for r in g.rollouts}
