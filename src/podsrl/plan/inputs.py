@@ -22,6 +22,7 @@ from podsrl.errors import UnavailableError
 from podsrl.generate import Request, Sampling
 from podsrl.generate.engine.limits import plan_memory
 from podsrl.lib.model_files import shapes_in, weight_files
+from podsrl.lib.torch_model import end_token_ids
 from podsrl.plan.estimate import kv_bytes_per_token
 from podsrl.policy import generation_config, model_folder, outline, prompt_ids
 from podsrl.policy.adapter_folder import base_of
@@ -33,7 +34,6 @@ from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.prepare import Found, find
 from podsrl.run.before.sizes import at_most
 from podsrl.run.health import REASONS
-from podsrl.run.step.wiring import stop_token_ids
 from podsrl.score import Scorer
 from podsrl.score.workers.pool import default_workers
 from podsrl.types import Completion, Rollout, Task
@@ -268,5 +268,5 @@ def _prompts(found: Found, first: Task) -> Prompts:
 
 def _describe(config: RunConfig, tokenizer: Any) -> str:
     model = SimpleNamespace(generation_config=generation_config(config.model))
-    ends = stop_note(tokenizer, stop_token_ids(model, tokenizer), config.rollouts.stop_strings)
+    ends = stop_note(tokenizer, end_token_ids(model, tokenizer), config.rollouts.stop_strings)
     return f"{type(tokenizer).__name__}, {len(tokenizer):,} tokens; {ends}"
