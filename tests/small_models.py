@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 VOCABULARY = 99
 """Tokens of `character_tokenizer()`; ids 0, 1, 2 are <pad>, <eos>, <unk>."""
@@ -37,3 +39,27 @@ def new_model(family: str, **changes: Any) -> Any:
     )
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config).eval()
+
+
+class _Wide(TorchFunctionMode):
+    """Who asks for float32 gets float64."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def wide(value: Any) -> Any:
+            return torch.float64 if value is torch.float32 else value
+
+        function = torch.Tensor.double if function is torch.Tensor.float else function
+        return function(*map(wide, args), **{name: wide(value) for name, value in (kwargs or {}).items()})
+
+
+def _widely(module: Any, *args: Any, **kwargs: Any) -> Any:
+    with _Wide():
+        return type(module).forward(module, *args, **kwargs)
+
+
+def in_float64(model: Any) -> Any:
+    """The model, with all that it computes in float64: norms, angles and some softmaxes are float32 without this."""
+    for module in model.double().modules():
+        if type(module).__module__.startswith("transformers.models."):
+            module.forward = partial(_widely, module)
+    return model

@@ -60,7 +60,8 @@ def test_certain_trains_as_without_it_for_fewer_tokens_and_the_fewer_the_fewer_s
         trainer = trainer_of(CERTAIN, f"rollouts.num_slots={slots}", "rollouts.scheduler=continuous+breadth")
         found = steps(trainer, 2)
         assert samples(found) == samples(wanted)
-        torch.testing.assert_close(weights(trainer), weights(plain), rtol=0, atol=1e-12)
+        # Norms and recorded log-probs are float32, to a relative 6e-8; a step moves a weight by up to 3e-4.
+        torch.testing.assert_close(weights(trainer), weights(plain), rtol=0, atol=1e-6)
         assert any(len(group.rollouts) < 24 for result in found for group in result.groups)
         for result, line in zip(found, lines(found), strict=True):
             assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in FATES)

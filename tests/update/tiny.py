@@ -8,6 +8,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForC
 
 from made import sample
 from podsrl.update import Batch, make_batch
+from small_models import in_float64
 
 SIZES = {
     "vocab_size": 11,
@@ -33,7 +34,7 @@ def make_model(kind: str = "qwen2", dtype: torch.dtype = torch.float64, dropout:
     else:
         config = Gemma2Config(**SIZES, final_logit_softcapping=3.0, attn_implementation="eager")
         model = Gemma2ForCausalLM(config)
-    return model.to(dtype).eval()
+    return (in_float64(model) if dtype == torch.float64 else model.to(dtype)).eval()
 
 
 def make_rows(num_rows: int = 12, advantages: list[float] | None = None) -> Batch:

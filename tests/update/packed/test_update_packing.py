@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from podsrl.update.micro_batches import micro_batches, num_forwarded
 from podsrl.update.packed.attention import NAME
 from podsrl.update.packed.build import lay_out
 from podsrl.update.packed.probe import why_not_packed
+from small_models import in_float64
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -43,15 +43,8 @@ def new_model(family: str, dtype: torch.dtype = torch.float64, **changes: Any) -
         "pad_token_id": 0,
     }
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **{**sizes, **changes})).to(dtype).eval()
-    for module in model.modules():
-        if hasattr(module, "variance_epsilon") and dtype == torch.float64:  # theirs is float32 inside
-            module.forward = partial(exact_norm, module)
-    return model
-
-
-def exact_norm(module: Any, x: Tensor) -> Tensor:
-    return module.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + module.variance_epsilon)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **{**sizes, **changes})).eval()
+    return in_float64(model) if dtype == torch.float64 else model.to(dtype)
 
 
 def batch_of(groups: list[tuple[int, list[int]]], draw: random.Random) -> Batch:
@@ -295,7 +288,7 @@ def test_a_model_that_takes_its_own_full_forward_can_be_packed_too() -> None:
 def sliding() -> Any:
     sizes = {"vocab_size": WORDS, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
     config = MistralConfig(**sizes, num_attention_heads=2, num_key_value_heads=1, sliding_window=4096, pad_token_id=0)
-    return MistralForCausalLM(config).to(torch.float64).eval()
+    return in_float64(MistralForCausalLM(config)).eval()
 
 
 def test_a_window_longer_than_any_probe_is_seen_and_rows_are_padded() -> None:
