@@ -10,9 +10,11 @@ TORCH := $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch
 
 # Bytecode is written even where the environment forbids it: without it every process of the tests compiles all modules.
 PYTEST := OMP_WAIT_POLICY=PASSIVE PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
-# The same tests by the instructions of another processor: SSE for torch's own kernels, AVX2 for oneDNN, MKL and numpy.
-OTHER_PROCESSOR := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=COMPATIBLE \
-	NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"
+# The same tests by the instructions of another processor, for torch's own kernels, oneDNN, MKL and numpy: AVX2 where this
+# machine has AVX-512, SSE where it has none.
+OTHER_PROCESSOR := $(if $(shell grep -m 1 -o avx512f /proc/cpuinfo 2> /dev/null), \
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR", \
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE NPY_DISABLE_CPU_FEATURES=X86_V3)
 # Where numbers are computed; the other tests give the same on every processor.
 NUMBERS := $(addprefix tests/, generate lib plan policy run scale select sync update)
 # How a server is lost, checked and handed over, and how nodes meet: no number of these depends on the processor.
