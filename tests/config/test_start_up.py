@@ -66,17 +66,16 @@ for words in (["config"], ["config", "optim"], ["config", "memory"], ["config", 
     assert "rollouts.num_rollouts = 64" in done.stdout and "podsrl " in done.stdout
 
 
-def test_pods_help_names_every_command_and_comes_within_a_second() -> None:
-    pods = Path(sys.executable).with_name("pods")
-    seconds: list[float] = []
-    while len(seconds) < 3 and (not seconds or seconds[-1] >= 1.0):
+def test_pods_help_names_every_command_and_takes_less_than_half_of_an_import_of_torch() -> None:
+    def run(*command: str | Path) -> tuple[str, float]:
         before = os.times()
-        done = subprocess.run([pods, "--help"], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
         after = os.times()
-        seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    assert done.returncode == 0
-    assert all(f" {command} " in done.stdout for command in COMMANDS)
-    assert min(seconds) < 1.0  # of processor time, which a busy machine hardly changes
+        return done.stdout, after.children_user + after.children_system - before.children_user - before.children_system
+
+    shown, seconds = run(Path(sys.executable).with_name("pods"), "--help")
+    assert all(f" {command} " in shown for command in COMMANDS)
+    assert seconds < run(sys.executable, "-c", "import torch")[1] / 2
 
 
 def test_bad_flags_are_told_in_one_line_with_exit_code_2_before_anything_heavy_loads() -> None:

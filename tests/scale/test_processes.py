@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -192,9 +191,6 @@ def test_the_blocks_of_a_model_are_its_decoder_layers(tiny_model: Any) -> None:
 
 
 def test_a_single_process_talks_to_nobody() -> None:
-    began = time.process_time()
-    alone = Processes()
-    for _ in range(1000):
-        assert alone.broadcast(alone.gather(3)[0]) == 3
+    alone, value = Processes(), object()  # which no message could carry
+    assert alone.broadcast(alone.gather(value)[0]) is value
     alone.close()
-    assert time.process_time() - began < 0.5

@@ -1,12 +1,12 @@
 import itertools
 import threading
-import time
 from fractions import Fraction
 
 import pytest
 from math_verify import LatexExtractionConfig, parse, verify
 
 from loops import each
+from pace import assert_at_most
 from podsrl.score.rewards.algebra import is_bomb, is_equal, number_of
 from podsrl.score.rewards.answers import without_rounding
 from podsrl.score.rewards.sets import as_union
@@ -193,9 +193,8 @@ def test_the_quick_way_for_written_numbers_says_what_math_verify_says() -> None:
 )
 def test_a_bomb_is_unequal_at_once(expression: str) -> None:
     assert is_bomb(expression)
-    start = time.process_time()
     assert not is_equal(expression, "x+2")
-    assert time.process_time() - start < 1.0
+    assert_at_most(100, lambda: is_equal(expression, "x+2"), lambda: is_equal("(x+1)^2", "x^2+2x+1"))
 
 
 @pytest.mark.parametrize(

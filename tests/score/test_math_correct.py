@@ -1,12 +1,13 @@
 """The rule for answers, on the tables of answer_cases/: one answer in tags each, the reference beside it."""
 
 import json
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from loops import each
+from pace import assert_at_most
 from podsrl.lib.boxed import boxes
 from podsrl.score import EARNED, EXTRACTORS, REWARDS
 from podsrl.score.rewards.algebra import equals_by_algebra, is_bomb, is_equal
@@ -197,26 +198,24 @@ NUM_CHARACTERS = 100_000
 
 
 @each("unit", HOSTILE)
-def test_a_hundred_thousand_hostile_characters_take_less_than_a_second(unit: str) -> None:
-    text = (unit * (NUM_CHARACTERS // len(unit) + 1))[:NUM_CHARACTERS]
+def test_hostile_characters_take_time_in_proportion_to_their_number(unit: str) -> None:
+    """Eight times as many take eight times as long, were it by their square 64; what an honest answer costs is free."""
+    text, honest = unit * (NUM_CHARACTERS // len(unit) + 1), partial(math_correct, EIGHTEEN, "1 + 17 = 18")
     functions = [
         lambda text, reward=reward: reward(EIGHTEEN, text) for name, reward in REWARDS.items() if name != EARNED
     ]
     functions += [find_answer, voted_answer, boxes, canonical, is_bomb]
     functions += [lambda text: is_equal(text, "18"), lambda text: equals_by_algebra(text, "x^2")]
-    math_correct(EIGHTEEN, r"\boxed{x}")  # loads sympy
     for function in functions:
-        for wrapped in (text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}"):
-            start = time.process_time()
-            function(wrapped)
-            assert time.process_time() - start < 1.0
+        for form in ("{}", "<answer>{}</answer>", "\\boxed{{{}}}"):
+            few, many = (form.format(text[:size]) for size in (NUM_CHARACTERS // 8, NUM_CHARACTERS))
+            assert_at_most(24, partial(function, many), lambda f=function, few=few: (f(few), honest()))
 
 
 @each("unit", HOSTILE, few=7)
 def test_an_answer_of_the_longest_length_that_is_looked_into_is_read_at_once(unit: str) -> None:
     text = (unit * MAX_CHARACTERS)[:MAX_CHARACTERS]
     for answer in ("18", "x^2+2x+1", "(1,2)"):
-        start = time.process_time()
-        read_value(text)
-        math_correct(Task(id="a", prompt="", answer=answer), f"<answer>{text[:900]}</answer>")
-        assert time.process_time() - start < 1.0
+        task = Task(id="a", prompt="", answer=answer)
+        for read in (partial(read_value, text), partial(math_correct, task, f"<answer>{text[:900]}</answer>")):
+            assert_at_most(100, read, lambda: is_equal("(x+1)^2", "x^2+2x+1"))
