@@ -15,7 +15,7 @@ import pytest
 from benchmarks import everything, files
 from benchmarks.everything import Outcome, main, run_all, run_one
 from podsrl.errors import PodsError
-from waiting import is_alive, wait_for
+from waiting import SECONDS, is_alive, wait_for
 
 HERE = "abc0123456"
 
@@ -102,4 +102,4 @@ runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
     started = [child.pid for child in psutil.Process(process.pid).children()]
     assert started
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130 and not any(map(is_alive, started))
+    assert process.wait(SECONDS) == 130 and not any(map(is_alive, started))

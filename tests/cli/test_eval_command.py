@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from podsrl.run.session import start
 from podsrl.run.step.trainer import Trainer
 from podsrl.score.accuracy import accuracy_metrics, accuracy_of
 from podsrl.types import Group
+from waiting import wait_for
 
 Pods = Callable[..., tuple[int, str, str]]
 SIZES = ("rollouts.max_new_tokens=16", "task.num_eval=6", "eval.num_samples=3")
@@ -219,10 +219,7 @@ def test_ctrl_c_shows_what_is_done_so_far_and_exits_with_130(tmp_path: Path) -> 
     command = [sys.executable, "-m", "podsrl.cli", "eval", "pods", "--samples", "4", "--out", str(out)]
     slowly = ["--rollouts.num_slots=1", "--task.digits=3", "--task.num_eval=2000"]
     process = children.Popen([*command, *slowly], stdout=children.PIPE, stderr=children.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not (out.exists() and out.read_text().count("\n") >= 8):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: process.poll() is not None or (out.exists() and out.read_text().count("\n") >= 8))
     process.send_signal(signal.SIGINT)
     shown, _ = process.communicate(timeout=300)
     num_lines = len(out.read_text().splitlines())

@@ -15,6 +15,7 @@ from rich.console import Console
 import children
 from podsrl.cli import progress
 from podsrl.cli.progress import FIRST_LINE_SECONDS, LINE_SECONDS, Cell, Lines, Live, TimeLeft, shown, waiting
+from waiting import SECONDS
 
 
 class Clock:
@@ -86,7 +87,7 @@ def test_of_two_that_wait_the_inner_one_speaks(
     monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", float("inf"))  # while only one is there
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.1)
     monkeypatch.setattr(progress, "BEAT_SECONDS", 0.01)
-    said, deadline = "", time.monotonic() + 60
+    said, deadline = "", time.monotonic() + SECONDS
     with waiting("outer") as outer, Lines("inner") as inner:
         outer._due = inner._due = 0.0
         while said.count("\n") < 5 and time.monotonic() < deadline:

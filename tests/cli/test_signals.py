@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 import children
 import small_options
 from podsrl.lib.parent import PARENT, asked_of_child
-from waiting import processes, variables_of, wait_for, words_of
+from waiting import SECONDS, processes, variables_of, wait_for, words_of
 
 SMALL = (*small_options.SMALL, "--checkpoint.every_seconds=0", "--checkpoint.every_steps=2")
 LONG = (*SMALL, "--stop.steps=100000")
@@ -107,16 +108,16 @@ def test_a_closed_terminal_lets_a_run_save_itself(tmp_path: Path) -> None:
         preexec_fn=lambda: _take_terminal(),
     )  # fmt: skip
     os.close(theirs)
-    deadline = time.monotonic() + 120
     os.set_blocking(ours, False)
-    while not has_steps(run):
-        assert time.monotonic() < deadline and process.poll() is None
-        try:
+
+    def has_trained() -> bool:
+        with suppress(BlockingIOError):
             os.read(ours, 1 << 16)
-        except BlockingIOError:
-            time.sleep(0.02)
+        return process.poll() is not None or has_steps(run)
+
+    wait_for(has_trained)
     os.close(ours)  # the system sends SIGHUP, and every write to the terminal is an error from now on
-    assert process.wait(60) == 129
+    assert process.wait(SECONDS) == 129
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert sorted((run / "checkpoints").iterdir())[-1].name == f"step-{last:08d}"
 

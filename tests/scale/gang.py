@@ -38,7 +38,7 @@ class Gang:
         for end in self._ends:
             end.close()
         for member in self._members:
-            member.join(60)
+            member.join(300)
             member.kill()
 
 
