@@ -200,7 +200,7 @@ def test_junk_outside_the_mask_changes_nothing(name: str, junk: float) -> None:
         results.append((loss, inputs[0].grad, stats))
     assert torch.equal(results[0][0], results[1][0])
     assert torch.equal(results[0][1], results[1][1])
-    assert results[0][2] == results[1][2]
+    assert all(torch.equal(results[0][2][name], value) for name, value in results[1][2].items())
 
 
 @pytest.mark.parametrize("name", sorted(NAMED_LOSSES))
@@ -210,7 +210,7 @@ def test_no_trained_token_gives_a_loss_and_a_gradient_of_zero(name: str) -> None
     loss, stats = policy_loss(policy, policy.detach(), torch.ones(2), nothing, **NAMED_LOSSES[name], max_length=4)
     loss.backward()
     assert loss.item() == 0 and torch.equal(policy.grad, torch.zeros(2, 3))
-    assert all(value.item() == 0 for value in stats.values())
+    assert not any(value.any() for value in stats.values())
 
 
 @pytest.mark.parametrize("gap", [-300.0, 300.0])
@@ -295,8 +295,8 @@ def test_an_advantage_per_token_weighs_each_token_and_one_value_per_row_gives_th
     per_token = torch.where(mask, advantages[:, None], math.nan)  # outside the mask anything may stand
     again, same_stats = policy_loss(policy, behaviour, per_token, mask, **options)
     assert whole.item() == again.item()
-    assert {name: value.item() for name, value in stats.items()} == {
-        name: value.item() for name, value in same_stats.items()
+    assert {name: value.tolist() for name, value in stats.items()} == {
+        name: value.tolist() for name, value in same_stats.items()
     }
 
 
