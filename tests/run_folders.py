@@ -163,8 +163,10 @@ def write_comparison(
         "speedup": speedup,
         "speedup_over": {slow: speedup},
         "seconds_to": {"0.8": {slow: 20.0, fast: 10.0}, "0.9": {slow: None, fast: 20.0}},
-        "costs": {},
-        "signal": {slow: {}, fast: {}},
+        "costs": {"seconds": {arm: {"total": 20.0, "to_target": 10.0, "saving": speedup[arm]} for arm in curves}},
+        "signal": {
+            arm: dict.fromkeys(("zero_signal", "all_wrong", "all_wrong_early", "mixed_per_100")) for arm in curves
+        },
         "hardware": hardware,
     }
     (folder / "compare.json").write_text(json.dumps(result))

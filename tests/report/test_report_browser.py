@@ -15,16 +15,16 @@ from podsrl.report.live import LivePage
 from run_folders import group_line, rollout_entry, step_line, write_comparison, write_run
 
 PHONE, DESK = 390, 1280
-LEAST_FONT = 9.0
-"""Pixels; of the text of a figure."""
+LEAST_FONT, LARGEST_FONT = 9.0, 23.0
+"""Pixels; of the text of a figure. Its largest letters are those of a headline, 15 points."""
 CONTRASTS = {"h1,h2,h3,p,td,th,a,span,b,label,button,pre": 4.5, "svg.plot text": 3.0}
 """Least contrast of texts and what is behind them: WCAG 2.2 AA for text, and for large text and figures."""
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium is installed")
 
-SMALLEST_TEXT = """
-Math.min(...[...document.querySelectorAll("svg.plot text")].filter((text) => text.getClientRects().length).map((text) =>
-  parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))
+TEXT_SIZES = """
+[...document.querySelectorAll("svg.plot text")].filter((text) => text.getClientRects().length).map((text) =>
+  parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)
 """
 """Each text of a figure as the eye sees it: its size times the scale of its drawing."""
 CUT_TABLES = """
@@ -91,7 +91,8 @@ def test_the_page_fits_and_can_be_read(browser: Browser, page: str, width: int, 
     browser.open(page)
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run(CUT_TABLES) == 0
-    assert browser.run(SMALLEST_TEXT) >= LEAST_FONT
+    sizes = browser.run(TEXT_SIZES)
+    assert min(sizes) >= LEAST_FONT and max(sizes) <= LARGEST_FONT
     for texts, least in CONTRASTS.items():
         ratio, text = browser.run(f"{WORST_CONTRAST}({json.dumps(texts)})")
         assert ratio >= least, text

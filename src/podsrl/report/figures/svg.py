@@ -23,6 +23,8 @@ COLOR_VARIABLES = {
     theme.BASELINE: "--baseline",
     **{color: f"--series-{i}" for i, color in enumerate(theme.SERIES)},
 }
+PIXELS_PER_INCH = 110
+"""Of a page: a figure may be drawn smaller, and never larger, so that its letters are those of the text around it."""
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
@@ -30,7 +32,8 @@ def inline_svg(figure: Figure, name: str, description: str) -> Markup:
     """Write a figure as one `<svg>` element.
 
     It has no namespaces, metadata, style sheets or links to other documents. The theme's colours are CSS variables
-    (`--ink`, `--series-0` ...), text is text in the page's font.
+    (`--ink`, `--series-0` ...), text is text in the page's font, and `--own-width` is the width that the page gives it
+    at most.
 
     Args:
         name: letters, digits and dashes, unique in the page: it keeps the ids of several figures apart.
@@ -47,7 +50,9 @@ def inline_svg(figure: Figure, name: str, description: str) -> Markup:
     drawing = buffer.getvalue()
     drawing = drawing[drawing.index("<svg") :]
     drawing = re.sub(r"<style.*?</style>|<!--.*?-->|font-family: [^;\"]*; ", "", drawing, flags=re.DOTALL)
-    drawing = re.sub(r"<svg[^>]*(viewBox=\"[^\"]*\")[^>]*>", rf"<svg {_attributes(description)} \1>", drawing, count=1)
+    width = f"--own-width: {PIXELS_PER_INCH * figure.get_figwidth():.0f}px"
+    head = rf'<svg {_attributes(description)} \1 style="{width}">'
+    drawing = re.sub(r"<svg[^>]*(viewBox=\"[^\"]*\")[^>]*>", head, drawing, count=1)
     drawing = drawing.replace("xlink:href=", "href=")
     drawing = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", drawing)
     for color, variable in COLOR_VARIABLES.items():
