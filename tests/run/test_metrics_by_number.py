@@ -15,6 +15,7 @@ import torch
 import made
 from loops import each
 from made import selection
+from podsrl.lib.cpu_time import CpuTime
 from podsrl.run.evaluate import Evaluation
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.step.collected import Load
@@ -88,6 +89,7 @@ STEP = StepResult(
         num_pruned_tokens=0,
         num_waiting=0,
         num_resumed_tokens=0,
+        cpu=CpuTime(5.5, 0.75),
     ),
     seconds={
         "generate": 1.0,
@@ -183,6 +185,8 @@ LINE: dict[str, Any] = {
     "seconds/total": 8.5,
     "seconds/tokens_per_second": 42 / 8.5,
     "seconds/train_elapsed": 40.5,
+    "seconds/cpu": 5.5,
+    "seconds/cpu_wait": 0.75,
 }
 
 

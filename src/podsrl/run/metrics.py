@@ -92,6 +92,8 @@ def step_metrics(result: StepResult) -> Json:
         if result.total_seconds
         else None,
         "seconds/train_elapsed": result.progress.train_seconds,
+        "seconds/cpu": result.load.cpu.used,
+        "seconds/cpu_wait": result.load.cpu.waited,
     }
     return {name: _as_json(value) for name, value in metrics.items()}
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from made import completion, group
 from podsrl.generate import EngineStats
+from podsrl.lib.cpu_time import CpuTime
 from podsrl.run.step.collected import Collected, Load, gather_load
 from podsrl.score.scorer import ScoreStats
 from podsrl.types import Open, Way
 
-OTHER = (9, 100, 20, 300, 8000, 1, 2, ["late", "memory"])
+OTHER = (9, 100, 20, 300, 8000, 1, 2, ["late", "memory"], [3.0, 0.5])
 """What another process counted, in the order in which a process sends it."""
 
 
@@ -21,7 +22,7 @@ SCORED = ScoreStats(num_stopped=3, num_hurried=4, reasons=dict.fromkeys(("time",
 def load(step: Collected, *others: tuple[Any, ...], peak_bytes: int | None = 5000) -> Load:
     """`others` are the counts of further processes."""
     processes: Any = SimpleNamespace(gather=lambda own: [own, *others])
-    return gather_load(step, SCORED, peak_bytes, processes)
+    return gather_load(step, SCORED, peak_bytes, CpuTime(1.5, 0.25), processes)
 
 
 def collected(*lengths: int) -> Collected:
@@ -54,6 +55,7 @@ ALONE = Load(
     num_pruned_tokens=11,
     num_waiting=0,
     num_resumed_tokens=0,
+    cpu=CpuTime(1.5, 0.25),
 )
 
 
@@ -77,6 +79,7 @@ def test_counts_of_two_processes_are_summed_and_memory_and_decode_steps_are_the_
         num_pruned_tokens=11,
         num_waiting=0,
         num_resumed_tokens=0,
+        cpu=CpuTime(4.5, 0.75),
     )
 
 

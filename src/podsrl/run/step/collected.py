@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from podsrl.generate import EngineStats
+from podsrl.lib.cpu_time import CpuTime
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
 from podsrl.types import Group, Open
@@ -79,14 +80,18 @@ class Load:
     """Groups that wait for later steps."""
     num_resumed_tokens: int
     """That earlier steps drew, of those that waited for this one."""
+    cpu: CpuTime
 
 
-def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | None, processes: Processes) -> Load:
+def gather_load(
+    collected: Collected, scored: ScoreStats, update_bytes: int | None, cpu: CpuTime, processes: Processes
+) -> Load:
     """What the step needed, from the counts of all processes. Every process calls it.
 
     Args:
         scored: of this process's scorer in the step.
         update_bytes: most memory of this process's update; None on a CPU.
+        cpu: of this process and those below it in the step.
     """
     stats, waiting = collected.stats, collected.waiting
     postponed = [done for each in collected.unfinished for done in each.begun]
@@ -95,9 +100,9 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
     own: list[Any] = [
         *(stats.steps, stats.forwarded, stats.recomputed_tokens),
         *(collected.peak_kv_bytes, update_bytes),
-        *(scored.num_stopped, scored.num_hurried, list(scored.reasons)),
+        *(scored.num_stopped, scored.num_hurried, list(scored.reasons), cpu),
     ]
-    steps, forwarded, reread, generate_bytes, bytes_of_update, stopped, hurried, reasons = zip(
+    steps, forwarded, reread, generate_bytes, bytes_of_update, stopped, hurried, reasons, cpu_times = zip(
         *processes.gather(own), strict=True
     )
     return Load(
@@ -115,4 +120,5 @@ def gather_load(collected: Collected, scored: ScoreStats, update_bytes: int | No
         num_pruned_tokens=sum(pruned),
         num_waiting=len(waiting),
         num_resumed_tokens=collected.num_resumed_tokens,
+        cpu=CpuTime.sum(CpuTime(*each) for each in cpu_times),
     )

@@ -29,6 +29,7 @@ from typing import Any
 from podsrl.config.schema import RunConfig
 from podsrl.control import View, recalled
 from podsrl.generate import Generator, Sampling, abilities_of
+from podsrl.lib.cpu_time import CpuWatch
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals, selection_generator
 from podsrl.lib.torch_model import end_token_ids
@@ -125,6 +126,7 @@ class Trainer:
         self.clock = StageClock(self.model.device)
         """Of the present step, or of the last one until `sample` begins another."""
         self._between = StageClock(self.model.device)  # what the next step has needed already
+        self._cpu = CpuWatch()  # runs in a step, and between two where that is for the next
         self.is_between_steps = True
         """False while a step is being counted: parts may have learned from it, and the counters do not say so yet."""
         self.step_seconds = 0.0
@@ -161,6 +163,7 @@ class Trainer:
         0, and the global generators at the step's seed.
         """
         self._between, self.clock = StageClock(self.model.device), self._between.going_on()
+        self._cpu.go()
         seed_globals(self.config.seed, self.progress.step, rank=self.processes.rank)
         self.scorer.stats = ScoreStats()  # what an evaluation needed is not the next step's
         begun = self.collector.round
@@ -179,7 +182,9 @@ class Trainer:
 
     def settle(self) -> None:
         """Between steps: wait for what has begun, on the next step's clock; give the generator the newest weights."""
+        self._cpu.go()
         self._catch_up(self._between)
+        self._cpu.pause()
 
     def recall(self, groups: Sequence[Group]) -> list[Group]:
         """These groups, and those of earlier steps that `replay.groups` gives."""
@@ -248,7 +253,8 @@ class Trainer:
         with self.clock.stage("record"):
             self.parts.slots.learn(collected.seen)
             self.collector.waiting = collected.waiting
-            load = gather_load(collected, self.scorer.stats, self.learner.updater.peak_bytes(), self.processes)
+            update_bytes = self.learner.updater.peak_bytes()
+            load = gather_load(collected, self.scorer.stats, update_bytes, self._cpu.take(), self.processes)
         self.step_seconds = self.processes.broadcast(self.clock.total())
         self.progress = replace(
             self.progress,
