@@ -202,11 +202,12 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
     """Check every arm, run what is not finished yet with a live display, and measure what `compare.json` holds.
 
     Raises:
-        UsageError, RunFailed: as `podsrl.compare.runs`. Ctrl-C ends the command with a hint how to resume.
+        UsageError, RunFailed: as `plan` and `run_all`. Ctrl-C ends the command with a hint how to resume.
     """
-    load("podsrl.compare.runs", "podsrl.run.before.prepare")
+    load("podsrl.compare.schedule", "podsrl.run.before.prepare")
     from podsrl.compare import runs as comparison
     from podsrl.compare.measure import measure
+    from podsrl.compare.schedule import run_all
     from podsrl.run.before.prepare import prepare
 
     members = comparison.plan(config, folder)
@@ -215,7 +216,7 @@ def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) 
             prepare(member.config).close()  # every arm, before minutes go into the first
     comparison.open_folder(config, folder)
     with _Display(members, folder) as tick:
-        is_complete = comparison.run_all(members, config.jobs, tick, num_processes)
+        is_complete = run_all(members, config.jobs, tick, num_processes, config.slice_seconds)
     if not is_complete:
         errors.print(
             f"interrupted; every run has saved a checkpoint. To resume, give the same command with --out {folder}",

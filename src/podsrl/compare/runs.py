@@ -1,20 +1,13 @@
-"""Compare arms on paired seeds with equal training time: plan the runs and run them.
+"""Compare arms on paired seeds with equal training time: plan the runs, which `podsrl.compare.schedule` then runs.
 
-    COMPARE/compare.toml          what is compared
-            runs/ARM-seedS/       one run folder per arm and seed (run/saving/folder.py)
-            compare.json          the result (compare/measure.py)
-
-Every run is a process of its own (`pods train`, or `pods launch` with several processes), so that arms share nothing;
-at most `jobs` run at a time. A comparison that was stopped resumes: finished runs stay as they are, and unfinished ones
-are resumed.
+COMPARE/compare.toml          what is compared
+        runs/ARM-seedS/       one run folder per arm and seed (run/saving/folder.py)
+        compare.json          the result (compare/measure.py)
 """
 
 from __future__ import annotations
 
-import signal
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,20 +15,16 @@ from typing import Any
 from podsrl.config.files import Tree, check_extends, merge, read_changes, read_tree
 from podsrl.config.load import build, changed_keys, dump
 from podsrl.config.schema import CompareConfig, RunConfig
-from podsrl.errors import PodsError, UsageError
-from podsrl.lib.child import Process, last_line
-from podsrl.lib.logs import write_atomically
-from podsrl.lib.signals import answered_by
+from podsrl.errors import UsageError
+from podsrl.lib.logs import last_line, write_atomically
 from podsrl.run.before.costs import with_costs
 from podsrl.run.before.settle import settle
 
 SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.max_new_tokens")
 """What all arms must have in common: equal time, the same questions in the same order, equal evaluation. How many
 questions a step asks is part of a way of training, as a budget decides it too."""
-RENEWABLE = ("jobs", "num_seeds", "baseline", "fraction", "metric", "prices")
+RENEWABLE = ("jobs", "slice_seconds", "num_seeds", "baseline", "fraction", "metric", "prices")
 """What may change in a comparison that is there already: no run depends on it."""
-STOP_SECONDS = 60.0
-"""A run that is asked to stop saves a checkpoint; one that takes longer than this is killed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,9 +45,11 @@ class Member:
     def is_finished(self) -> bool:
         return (self.path / "finished.json").exists()
 
-
-class RunFailed(PodsError):
-    """A run of the comparison ended with an error."""
+    @property
+    def seconds(self) -> float:
+        """That it has trained."""
+        line = last_line(self.path / "metrics.jsonl")
+        return float((line or {}).get("seconds/train_elapsed") or 0.0)
 
 
 def plan(config: CompareConfig, folder: Path) -> list[Member]:
@@ -120,50 +111,6 @@ def open_folder(config: CompareConfig, folder: Path) -> None:
     write_atomically(path, text)
 
 
-def run_all(members: Sequence[Member], jobs: int, on_tick: Callable[[], None], num_processes: int = 1) -> bool:
-    """Run what is not finished yet, `jobs` runs at a time; `on_tick` is called a few times per second, to redraw.
-
-    Returns:
-        True when all are finished, False after Ctrl-C, SIGTERM or SIGHUP (the runs have saved checkpoints).
-    Raises:
-        RunFailed: a run ended with an error; the others were stopped with a checkpoint.
-    """
-    waiting = [member for member in members if not member.is_finished]
-    running: dict[Member, Process] = {}
-    try:
-        with answered_by(_interrupt):
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    member = waiting.pop(0)
-                    running[member] = _spawn(member, num_processes)
-                time.sleep(0.5)
-                on_tick()
-                for member, process in list(running.items()):
-                    if (code := process.code) is not None:
-                        del running[member]
-                        _check(member, code)
-    except KeyboardInterrupt:
-        return False
-    finally:
-        _stop(list(running.values()))
-        on_tick()
-    return True
-
-
-def _interrupt(number: int) -> None:
-    """A signal to this process stops its runs too, and they save checkpoints."""
-    raise KeyboardInterrupt
-
-
-def _stop(processes: Sequence[Process]) -> None:
-    """SIGTERM, which a run answers with a checkpoint, then patience, then SIGKILL."""
-    for process in processes:
-        process.send_signal(signal.SIGTERM)
-    for process in processes:
-        process.wait(STOP_SECONDS)
-        process.kill()
-
-
 def _arm_config(config: CompareConfig, arm: str, seed: int) -> RunConfig:
     on = {"stop": {"without_signal": 0}}  # an arm that learns nothing is a result, and no end of the comparison
     tree = merge(merge(on, _with_bases(config.base)), _changes(arm, config.arms[arm]))
@@ -184,24 +131,3 @@ def _changes(name: str, arm: Mapping[str, Any]) -> Tree:
     """The tables of an arm over those of the recipe that it extends; `base` stands for the last of the chain."""
     own = dict(arm)
     return merge(read_changes(check_extends(own.pop("extends"), f"arm {name!r}")), own) if "extends" in own else own
-
-
-def _spawn(member: Member, num_processes: int) -> Process:
-    """Start a run, or resume it; what it prints goes to its log."""
-    verb = ["train"] if num_processes == 1 else ["launch", "--processes", str(num_processes)]
-    command = [sys.executable, "-P", "-m", "podsrl.cli", *verb, "--plain"]
-    if (member.path / "config.toml").exists():
-        command += ["--resume", str(member.path)]
-    else:
-        file = member.path.with_name(f"{member.path.name}.toml")
-        write_atomically(file, dump(member.config))
-        command += [str(file), "--out", str(member.path)]
-    with member.log.open("ab") as log:
-        return Process(command, output=log)
-
-
-def _check(member: Member, code: int) -> None:
-    if code != 0 or not member.is_finished:
-        reason = last_line(member.log) or "no output"
-        kind = UsageError if code == 2 else RunFailed
-        raise kind(f"run {member.path.name} ended with exit code {code}: {reason} (see {member.log})")

@@ -711,6 +711,10 @@ class CompareConfig(Section):
     """The seeds are first_seed, first_seed + 1, …"""
     jobs: Annotated[int, Field(ge=1, le=1024)] = 1
     """Runs at the same time, each in its own process; more runs than cores make every run slower."""
+    slice_seconds: Seconds = 10.0
+    """Training seconds after which a run gives way to another of its seed, so that all arms train while the machine is
+    equally busy; 0: each run trains to its end. A run that waits keeps its memory, or, where that is too little, and on
+    a GPU, is saved and resumed: then a slice lasts ten times as long as the run takes to start, at least."""
     base: dict[str, Any] = {}
     """The training config that all arms share."""
     arms: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@+-]*$")], dict[str, Any]]

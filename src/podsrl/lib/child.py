@@ -80,6 +80,13 @@ class Process:
             self.kill()
         return self._popen.returncode
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it stands still by SIGSTOP; False where the system does not say."""
+        with suppress(ChildProcessError, AttributeError):  # it has ended; macOS, before Python 3.13
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
+
     def wait(self, seconds: float) -> int | None:
         """Wait until it has ended, at most so long; gives `code`."""
         deadline = time.monotonic() + seconds

@@ -51,6 +51,16 @@ def host_bytes() -> int:
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *cgroup_limits(Path("/"))])
 
 
+def available_bytes() -> int:
+    """Memory that the machine can give, caches not counted as used; 0 where the system does not say."""
+    return _kilobytes(Path("/proc/meminfo"), "MemAvailable") or 0
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process holds, without those below it; 0 where the system does not say."""
+    return _kilobytes(Path(f"/proc/{pid}/status"), "VmRSS") or 0
+
+
 def total_bytes(device: torch.device) -> int:
     """Memory of the device; on a CPU `host_bytes`."""
     if device.type != "cuda":
@@ -77,8 +87,7 @@ def peak_bytes(device: torch.device) -> int | None:
         import torch
 
         return int(torch.cuda.max_memory_allocated(device))
-    lines = _text(_STATUS).splitlines()
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), None)
+    return _kilobytes(_STATUS, "VmHWM")
 
 
 def cgroup_limits(root: Path) -> list[int]:
@@ -120,6 +129,12 @@ def processor_facts() -> dict[str, str]:
     """What Linux says about the first processor ("model name", "cpu family" …); empty elsewhere."""
     lines = _text(Path("/proc/cpuinfo")).partition("\n\n")[0].splitlines()
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _kilobytes(path: Path, name: str) -> int | None:
+    """In bytes, what the system says in kB; None where it does not."""
+    lines = _text(path).splitlines()
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
 
 
 def _text(path: Path) -> str:

@@ -55,6 +55,29 @@ def answered_by(handle: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def pausing(settle: Callable[[], object]) -> Iterator[Callable[[], None]]:
+    """Give a function that stops this process, after `settle()`, where SIGTSTP (Ctrl-Z) has come since its last call.
+
+    SIGCONT lets the process go on. Other threads get no signals, so there the function does nothing.
+    """
+    asked: list[int] = []
+
+    def pause() -> None:
+        if asked:
+            settle()
+            asked.clear()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    in_main = threading.current_thread() is threading.main_thread()
+    previous = signal.signal(signal.SIGTSTP, lambda number, _: asked.append(number)) if in_main else None
+    try:
+        yield pause
+    finally:
+        if in_main:
+            signal.signal(signal.SIGTSTP, previous)
+
+
 def leave_on_signal() -> None:
     """End the command with one line: by KeyboardInterrupt, or at once where the exception could be lost.
 

@@ -19,7 +19,7 @@ from podsrl.errors import CheckpointError, UsageError, short
 from podsrl.lib.callbacks import Say
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
-from podsrl.lib.signals import answered_by, interrupt
+from podsrl.lib.signals import answered_by, interrupt, pausing
 from podsrl.run.before.advice import stop_note
 from podsrl.run.before.costs import with_costs
 from podsrl.run.before.no_effect import Option, idle_notes, set_options
@@ -271,7 +271,12 @@ def _run(
         say(line)
     for warning in (*trainer.parts.warnings, *trainer.warnings):
         say(f"warning: {warning}")
-    with _stop_on_signal() as should_stop:
+    with _stop_on_signal() as is_asked, _pausing(trainer) as pause:
+
+        def should_stop() -> bool:
+            pause()
+            return is_asked()
+
         try:
             outcome = train(
                 trainer, folder, due, on_record=on_record, should_stop=should_stop, say=say, on_answer=on_answer
@@ -286,6 +291,14 @@ def _run(
         write_atomically(folder.finished, json.dumps(result))
     trainer.close()
     return outcome
+
+
+def _pausing(trainer: Trainer) -> AbstractContextManager[Callable[[], None]]:
+    """Where SIGTSTP has come, the process stops between two steps, so that no step's seconds hold the pause.
+
+    Of several processes each stops at once: one that waited for a step of all would wait for those that stand still.
+    """
+    return pausing(trainer.settle) if trainer.processes.is_alone else nullcontext(lambda: None)
 
 
 def _setup(trainer: Trainer) -> dict[str, str]:
