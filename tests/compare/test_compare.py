@@ -223,8 +223,11 @@ def test_the_demo_runs_whole_and_a_second_call_finds_it_finished(
 
 
 def test_a_comparison_killed_goes_on_and_each_run_is_one_whole_log(tmp_path: Path) -> None:
-    """SIGTERM to the comparison reaches its runs, which save themselves; the same command then finishes them."""
-    options = ["--base.stop.seconds=2", "--base.eval.every_seconds=1", "--base.task.num_eval=32", "--num_seeds=1"]
+    """SIGTERM to the comparison reaches its runs, which save themselves; the same command then finishes them.
+
+    Those that wait for their next slice do so, too.
+    """
+    options = ["--slice_seconds=0.5", "--base.stop.seconds=2", "--base.eval.every_seconds=1", "--base.task.num_eval=32", "--num_seeds=1"]
     out = tmp_path / "demo"
     command = [sys.executable, "-m", "podsrl.cli", "compare", "demo", *options, "--json", "--out", str(out)]
     first = children.Popen(command, stdout=children.DEVNULL, stderr=children.DEVNULL)

@@ -62,17 +62,12 @@ class _Run:
         self._since, self._is_paused = self.member.seconds, False
         self.process.send_signal(signal.SIGCONT)
 
-    def give_way(self, seconds: float, held_bytes: int) -> None:
-        """Stop, or end, where the slice is over.
-
-        Args:
-            seconds: of training, of a slice that is not too short for the run to end with it.
-            held_bytes: by all runs of the comparison.
-        """
+    def give_way(self, seconds: float, runs: Iterable[_Run]) -> None:
+        """Stop, or end, where the slice is over: it has trained for so many seconds, and its start was worth it."""
         trained = self.member.seconds - self._since
         if self._is_paused or self.has_to_end or trained < seconds:
             return
-        if self._may_stay and _room(held_bytes) >= ROOM * resident_bytes(self.process.pid):
+        if self._may_stay and _room(runs) >= ROOM * resident_bytes(self.process.pid):
             self._is_paused = True
             self.process.send_signal(signal.SIGTSTP)
         elif trained >= STARTS_IN_SLICE * self._start_seconds():
@@ -137,10 +132,9 @@ def _take_turns(
     waiting = [member for member in left if member not in training]
     seeds = {member.seed for member in waiting}
     if slice_seconds > 0:
-        held = sum(resident_bytes(run.process.pid) for run in runs.values())
         for member in training:
             if member.seed in seeds:
-                runs[member].give_way(slice_seconds, held)
+                runs[member].give_way(slice_seconds, runs.values())
     for _ in range(jobs - len(training)):
         if not waiting:
             return
@@ -163,8 +157,9 @@ def _take_away(left: list[Member], runs: dict[Member, _Run]) -> None:
                 left.remove(member)
 
 
-def _room(held_bytes: int) -> int:
-    return min(available_bytes(), host_bytes() - held_bytes)
+def _room(runs: Iterable[_Run]) -> int:
+    """Bytes that are free on the machine, and in the container whose limit the runs share."""
+    return min(available_bytes(), host_bytes() - sum(resident_bytes(run.process.pid) for run in runs))
 
 
 def _is_on_cpu(member: Member) -> bool:

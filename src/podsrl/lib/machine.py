@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from podsrl.lib.below import below
+
 if TYPE_CHECKING:
     import torch
 
@@ -57,8 +59,8 @@ def available_bytes() -> int:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process holds, without those below it; 0 where the system does not say."""
-    return _kilobytes(Path(f"/proc/{pid}/status"), "VmRSS") or 0
+    """Memory that a process and those below it hold; 0 where the system does not say."""
+    return sum(_kilobytes(Path(f"/proc/{each}/status"), "VmRSS") or 0 for each in (pid, *below(pid)))
 
 
 def total_bytes(device: torch.device) -> int:
