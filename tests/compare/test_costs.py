@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def compared(folder: Path, num_seeds: int = 2, *options: str) -> tuple[CompareCo
 def test_a_saving_is_the_baselines_cost_to_the_target_over_the_arms(tmp_path: Path) -> None:
     config, members = compared(tmp_path)
     result = measure(config, members, tmp_path)
-    assert result["costs"].keys() == COSTS.keys()
+    assert result["costs"].keys() == COSTS.keys() - {"cpu"}
     rollouts, steps = result["costs"]["rollouts"], result["costs"]["steps"]
     assert [rollouts[arm]["total"] for arm in ("grpo_ga", "pods", "grpo")] == [30, 15, 120]
     assert [rollouts[arm]["to_target"] for arm in ("grpo_ga", "pods", "grpo")] == [20, 5, None]
@@ -189,7 +189,7 @@ def test_without_trained_tokens_in_a_log_there_is_no_price_and_it_is_said(tmp_pa
     log = members[1].path / "metrics.jsonl"
     log.write_text(log.read_text().replace('"tokens/trained"', '"tokens/kept"'))
     result = measure(config, members, tmp_path)
-    assert result["prices"] == {} and result["costs"].keys() == COSTS.keys()
+    assert result["prices"] == {} and result["costs"].keys() == COSTS.keys() - {"cpu"}
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(shown(result))
     assert NO_PRICES in console.export_text()
@@ -226,7 +226,7 @@ def test_the_page_shows_what_was_spent(tmp_path: Path, num_seeds: int) -> None:
     measure(config, members, tmp_path)
     comparison = read_comparison(tmp_path)
     panels = needed_figure(comparison).axes
-    assert [panel.get_title(loc="left") for panel in panels] == [text.capitalize() for text in COSTS.values()]
+    assert [panel.get_title(loc="left") for panel in panels] == [COSTS[cost].capitalize() for cost in comparison.costs]
     texts = {text.get_text() for text in panels[0].texts}
     assert {"not reached", "0.25×"} <= texts
     lines = cost_figure(comparison, "rollouts").axes[1].get_lines()
@@ -245,3 +245,52 @@ def test_sizes_that_a_run_chose_are_means_over_the_groups_of_all_its_logs() -> N
     assert chosen_sizes(logs, "max_signal", "equal", num_chunks=2) == (90.7, 8.67)
     assert chosen_sizes(logs, "max_variance", "harder") is None
     assert chosen_sizes([*logs, [{"groups/all": 4}]], "max_signal", "worth") is None
+
+
+def paced(folder: Path, waits: Mapping[str, float | None]) -> tuple[CompareConfig, list[Member]]:
+    """Each arm works 2 s in a step, and waits so long for a core; its seconds of the wall clock are both."""
+    config, members = compared(folder)
+    for member in members:
+        wait, file = waits[member.arm], member.path / "metrics.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            line["seconds/train_elapsed"] = line["step"] * (2.0 + (wait or 0.0))
+            if "seconds/total" in line:
+                line |= {"seconds/cpu": 2.0, "seconds/cpu_wait": wait}
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return config, members
+
+
+def test_arms_that_had_unequal_shares_of_the_machine_are_compared_by_processor_seconds(tmp_path: Path) -> None:
+    """PODS reaches the target in step 1, the baseline in step 2, which had a third of its seconds only to wait."""
+    config, members = paced(tmp_path, {"grpo_ga": 1.0, "pods": 0.1, "grpo": 0.0})
+    result = measure(config, members, tmp_path)
+    assert result["clock"] == "cpu" and result["slowdown"] == {"grpo_ga": 1.5, "pods": 1.05, "grpo": 1.0}
+    assert result["speedup"]["pods"]["point"] == 2.0, "by the clock on the wall it is 6 / 2.1"
+    assert result["grid_seconds"]["grpo_ga"] == [2.0, 4.0, 6.0]
+    assert result["seconds_to"]["0.8"] == {"grpo_ga": 4.0, "pods": 2.0, "grpo": None}
+    assert result["costs"].keys() == COSTS.keys() - {"seconds"} and result["costs"]["cpu"]["pods"]["to_target"] == 2.0
+    comparison = read_comparison(tmp_path)
+    assert comparison.curves()["grpo_ga"][0][0].tolist() == [0.0, 2.0, 4.0, 6.0]
+    page = write_report([tmp_path], tmp_path / "report.html").read_text()
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(shown(result))
+    for text in (page, console.export_text()):
+        assert "1.50 s in grpo_ga and 1.00 s in grpo" in text and "Processor seconds" in text
+    assert "by processor seconds" in page and "processor time of training" in page
+
+
+@pytest.mark.parametrize("waits", [(1.0, 0.9, 1.1), (1.0, None, 0.0)], ids=["equal pace", "an older log"])
+def test_at_equal_pace_and_where_it_is_not_known_the_clock_on_the_wall_counts(
+    tmp_path: Path, waits: tuple[float | None, ...]
+) -> None:
+    config, members = paced(tmp_path, dict(zip(("grpo_ga", "pods", "grpo"), waits, strict=True)))
+    result = measure(config, members, tmp_path)
+    assert result["clock"] == "seconds" and result["unequal_pace"] is None
+    assert result["seconds_to"]["0.8"]["grpo_ga"] == 6.0 and result["costs"].keys() == COSTS.keys() - {"cpu"}
+
+
+def test_a_gpus_runs_are_compared_by_the_clock_on_the_wall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, members = paced(tmp_path, {"grpo_ga": 1.0, "pods": 0.1, "grpo": 0.0})
+    monkeypatch.setattr(Member, "is_on_cpu", False)
+    assert measure(config, members, tmp_path)["clock"] == "seconds"

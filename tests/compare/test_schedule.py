@@ -168,7 +168,7 @@ def test_a_run_without_room_beside_it_is_saved_and_ends_after_ten_times_its_star
 ) -> None:
     """It holds 2 GiB, and one and a half times as much has to be free."""
     made = Comparison(tmp_path, monkeypatch)
-    monkeypatch.setattr(schedule, "_is_on_cpu", lambda member: device == "cpu")
+    monkeypatch.setattr(Member, "is_on_cpu", device == "cpu")
     made.available = int(available * GIB)
     made.look()
     made.starts_took("a-seed0", 2.0)

@@ -37,7 +37,8 @@ def shown(result: Json, advice: str = "") -> Group:
         lines = [f"Measured on {result['hardware']}.", *reasons, f"{result['not_learned']}{advice}"]
     else:
         arm = quickest(over[result["baseline"]], result["baseline"])
-        lines = [f"{over_each_text(arm, over, result['fraction'])}."] if arm else []
+        lines = [f"{result['unequal_pace']}."] if result["unequal_pace"] else []
+        lines += [f"{over_each_text(arm, over, result['fraction'])}."] if arm else []
         lines += [
             f"Speed-up: time of one arm to {result['fraction']:.0%} of its own best mean accuracy, over the other "
             "arm's time to the same.",
@@ -54,7 +55,8 @@ def _speedups(result: Json, title: str) -> Table:
     from podsrl.report.numbers import kept
 
     table = Table(title=title)
-    speedup = f"speed-up over {result['baseline']} (95 %)"
+    by = " by processor seconds" if result["unequal_pace"] else ""
+    speedup = f"speed-up{by} over {result['baseline']} (95 %)"
     for column in ("arm", "n → m", "steps", "final accuracy", "seconds per step", speedup):
         table.add_column(column, justify="left" if column == "arm" else "right")
     for arm, facts in result["arms"].items():
@@ -71,7 +73,9 @@ def _speedups(result: Json, title: str) -> Table:
 
 
 def _times(result: Json) -> Table:
-    table = Table(title="Training seconds until the mean accuracy is")
+    from podsrl.compare.costs import COSTS
+
+    table = Table(title=f"{COSTS[result['clock']].capitalize()} until the mean accuracy is")
     table.add_column("arm")
     for accuracy in result["seconds_to"]:
         table.add_column(f"{float(accuracy):.0%}", justify="right")
@@ -101,7 +105,8 @@ def _prices(result: Json) -> Table | Text:
         title=f"Cost to {target} where a generated token costs g trained ones",
         caption=f"trained tokens + g × generated tokens; in brackets: over {result['baseline']}'s",
     )
-    found = {"seconds here": result["costs"]["seconds"]} | {f"g = {g}": each for g, each in result["prices"].items()}
+    clock = {"seconds": "seconds here", "cpu": "processor seconds here"}[result["clock"]]
+    found = {clock: result["costs"][result["clock"]]} | {f"g = {g}": each for g, each in result["prices"].items()}
     table.add_column("arm")
     for column in found:
         table.add_column(column, justify="right")

@@ -20,15 +20,22 @@ COSTS = {
     "rollouts": "rollouts generated and judged",
     "tokens": "tokens generated",
     "seconds": "training seconds",
+    "cpu": "processor seconds",
     "steps": "steps",
 }
-"""Name -> what it counts. Rollouts are all: trained on, left out, and probes."""
+"""Name -> what it counts. Rollouts are all: trained on, left out, and probes. A comparison has one kind of seconds."""
+UNEQUAL = 1.1
+"""So many times longer than in another arm a second of work took in an arm that had less of the machine."""
 NO_PRICES = "There is no cost at a price: tokens/trained or tokens/generated is not in every log, or always 0."
 """What a comparison says whose logs are older than these metrics."""
 Weights = Mapping[str, float]
 """Metric of a step -> how often it counts; the cost of a step is their sum."""
 _ROLLOUTS = ("rollouts/all", "rollouts/left_out", "rollouts/probes")
-_OF_STEP: Mapping[str, Weights] = {"rollouts": dict.fromkeys(_ROLLOUTS, 1), "tokens": {"tokens/generated": 1}}
+_OF_STEP: Mapping[str, Weights] = {
+    "rollouts": dict.fromkeys(_ROLLOUTS, 1),
+    "tokens": {"tokens/generated": 1},
+    "cpu": {"seconds/cpu": 1},
+}
 EARLY_ROLLOUTS = 5000
 """The beginning of a run, in which hopeless questions are most frequent."""
 _JUDGED = ("groups/all", "groups/left_out")
@@ -84,6 +91,46 @@ def cost_curve(
     costs = np.array(spent, dtype=np.float64)
     is_more = np.diff(costs, prepend=-1.0) > 0
     return costs[is_more], np.array(accuracies, dtype=np.float64)[is_more]
+
+
+def slowdown(logs: Sequence[Sequence[Line]]) -> float | None:
+    """Seconds that an arm's threads took for a second of work, since they waited for a core in between.
+
+    Args:
+        logs: the lines of the steps of each run.
+
+    Returns:
+        1 or more; None where a log does not say.
+
+    Example:
+        >>> slowdown([[{"seconds/cpu": 1.5, "seconds/cpu_wait": 0.5}, {"seconds/cpu": 0.5, "seconds/cpu_wait": 0.5}]])
+        1.5
+    """
+    used, waited = _total(logs, "seconds/cpu"), _total(logs, "seconds/cpu_wait")
+    return None if used is None or waited is None or used == 0 else (used + waited) / used
+
+
+def unequal_pace(slowdowns: Mapping[str, float | None]) -> str | None:
+    """That one arm had less of the machine than another, and what follows, without a full stop; None where none had.
+
+    Args:
+        slowdowns: of each arm, as `slowdown` gives it; without one of them nothing is known.
+
+    Example:
+        >>> unequal_pace({"a": 1.5, "b": 1.0, "c": 1.2}).partition(", while")[0]
+        'The arms ran at unequal pace: a second of work took 1.50 s in a and 1.00 s in b'
+        >>> unequal_pace({"a": 3.0, "b": 2.9}) is unequal_pace({"a": 1.5, "b": None}) is None
+        True
+    """
+    known = {arm: each for arm, each in slowdowns.items() if each is not None}
+    slow, fast = max(known, key=known.__getitem__, default=""), min(known, key=known.__getitem__, default="")
+    if len(known) < len(slowdowns) or known[slow] <= UNEQUAL * known[fast]:
+        return None
+    return (
+        f"The arms ran at unequal pace: a second of work took {known[slow]:.2f} s in {slow} and {known[fast]:.2f} s in "
+        f"{fast}, while other threads had the cores. So times and speed-ups are in processor seconds, in which waiting "
+        "for a core does not count"
+    )
 
 
 def signal(logs: Sequence[Sequence[Line]]) -> dict[str, float | None]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from podsrl.compare.bootstrap import bootstrap_speedups
-from podsrl.compare.costs import COSTS, Weights, at_price, chosen_sizes, cost_curve, signal
+from podsrl.compare.costs import COSTS, Weights, at_price, chosen_sizes, cost_curve, signal, slowdown, unequal_pace
 from podsrl.compare.curves import Curve, common_grid, mean_curve
 from podsrl.compare.interval import NONE, SpeedupInterval
 from podsrl.compare.learned import has_learned, not_learned_text, why_not
@@ -25,12 +25,17 @@ from podsrl.run.saving.state import read_object
 
 Json = dict[str, Any]
 Cost = str | Weights
+CLOCKS = ("seconds", "cpu")
+"""Costs of which times and speed-ups are: the second where arms ran at unequal pace."""
 
 
 def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> Json:
     """Compute the result of a comparison and write it to `folder`/compare.json."""
     logs = {arm: [_metrics(member, config.metric) for member in _of(arm, members)] for arm in config.arms}
-    curves = {arm: [_curve(log, config.metric) for log in logs[arm]] for arm in config.arms}
+    pace = {arm: slowdown([_steps(log) for log in logs[arm]]) for arm in config.arms}
+    uneven = unequal_pace(pace) if members[0].is_on_cpu else None
+    clock, other = CLOCKS[::-1] if uneven else CLOCKS
+    curves = {arm: [_curve(log, clock, config.metric) for log in logs[arm]] for arm in config.arms}
     grids = {arm: common_grid(runs) for arm, runs in curves.items()}
     learned = {arm: has_learned(logs[arm], config.metric) for arm in config.arms}
     speedups = {base: _speedups(curves, base, config.fraction, learned) for base in config.arms}
@@ -43,7 +48,11 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
         "fraction": config.fraction,
         "metric": config.metric,
         "seconds": seconds,
+        "clock": clock,
+        "unequal_pace": uneven,
+        "slowdown": pace,
         "jobs": config.jobs,
+        "slice_seconds": config.slice_seconds,
         "hardware": "; ".join(sorted({_hardware(member) for member in members})),
         "arms": {arm: _describe(_of(arm, members), logs[arm], folder) for arm in config.arms},
         "grid_seconds": {arm: grid.tolist() for arm, grid in grids.items()},
@@ -61,7 +70,7 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
         "seconds_to": times_to_accuracies(curves),
         "stage_seconds": stages,
         "steps": {arm: [len(_steps(log)) for log in logs[arm]] for arm in config.arms},
-        "costs": _spent(logs, {cost: dict.fromkeys(logs, cost) for cost in COSTS}, config, learned),
+        "costs": _spent(logs, {cost: dict.fromkeys(logs, cost) for cost in COSTS if cost != other}, config, learned),
         "prices": _spent(logs, _prices(config, members), config, learned),
         "signal": {arm: signal([_steps(log) for log in logs[arm]]) for arm in config.arms},
     }
@@ -98,8 +107,11 @@ def _start_accuracy(runs: Sequence[tuple[list[float], list[float]]]) -> float | 
     return float(np.mean([accuracies[0] for _, accuracies in runs]))
 
 
-def _curve(log: Sequence[Json], metric: str) -> tuple[list[float], list[float]]:
+def _curve(log: Sequence[Json], clock: str, metric: str) -> tuple[list[float], list[float]]:
+    """Against one of `CLOCKS`, which the log knows."""
     evaluations = [line for line in log if "eval/accuracy" in line]
+    if clock == "cpu" and (found := cost_curve(_steps(log), evaluations, clock, metric)):
+        return found[0].tolist(), found[1].tolist()
     return [line["seconds/train_elapsed"] for line in evaluations], [line[f"eval/{metric}"] for line in evaluations]
 
 

@@ -17,6 +17,7 @@ from podsrl.config.load import build, changed_keys, dump
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.logs import last_line, write_atomically
+from podsrl.policy.device import choose_device
 from podsrl.run.before.costs import with_costs
 from podsrl.run.before.settle import settle
 
@@ -44,6 +45,11 @@ class Member:
     @property
     def is_finished(self) -> bool:
         return (self.path / "finished.json").exists()
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether its model is; UsageError: its device is unknown, or not there."""
+        return choose_device(self.config.model).type == "cpu"
 
     @property
     def seconds(self) -> float:

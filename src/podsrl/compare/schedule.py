@@ -26,7 +26,6 @@ from podsrl.lib.child import Process, last_line
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import available_bytes, host_bytes, resident_bytes
 from podsrl.lib.signals import answered_by
-from podsrl.policy.device import choose_device
 
 STOP_SECONDS = 60.0
 """A run that is asked to stop saves a checkpoint; one that takes longer than this is killed."""
@@ -50,7 +49,7 @@ class _Run:
         """With its slice: it was asked to."""
         self._began, self._is_paused = time.time(), False
         self._since = member.seconds  # that it had trained when its slice began
-        self._may_stay = sys.platform == "linux" and num_processes == 1 and _is_on_cpu(member)
+        self._may_stay = sys.platform == "linux" and num_processes == 1 and member.is_on_cpu
         self.process = _spawn(member, num_processes)
 
     @property
@@ -160,10 +159,6 @@ def _take_away(left: list[Member], runs: dict[Member, _Run]) -> None:
 def _room(runs: Iterable[_Run]) -> int:
     """Bytes that are free on the machine, and in the container whose limit the runs share."""
     return min(available_bytes(), host_bytes() - sum(resident_bytes(run.process.pid) for run in runs))
-
-
-def _is_on_cpu(member: Member) -> bool:
-    return choose_device(member.config.model).type == "cpu"
 
 
 def _interrupt(number: int) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podsrl.compare.costs import cost_curve
 from podsrl.compare.interval import SpeedupInterval, over_each_text, quickest
 from podsrl.errors import UsageError
 from podsrl.lib.logs import each_object, parse_line, read_log
@@ -101,8 +102,10 @@ class Run:
         """A metric of every step, [steps] float64, NaN where a step has none."""
         return np.array([line.get(name, np.nan) for line in self.steps], dtype=np.float64)
 
-    def accuracy_curve(self, metric: str = "accuracy") -> tuple[Array, Array]:
-        """Training seconds and held-out accuracy (`eval/METRIC`) of every evaluation, [evaluations] each."""
+    def accuracy_curve(self, metric: str = "accuracy", clock: str = "seconds") -> tuple[Array, Array]:
+        """Seconds of a clock and held-out accuracy (`eval/METRIC`) of every evaluation, [evaluations] each."""
+        if clock != "seconds" and (found := cost_curve(self.steps, self.evaluations, clock, metric)):
+            return found
         names = ("seconds/train_elapsed", f"eval/{metric}")
         points = np.array([[line.get(name, np.nan) for name in names] for line in self.evaluations]).reshape(-1, 2)
         points = points[np.isfinite(points).all(axis=1)]
@@ -144,8 +147,12 @@ class Comparison:
     """The target is this share of the baseline's best mean accuracy."""
     metric: str
     """Which accuracy is compared: `eval/METRIC` of an evaluation."""
+    clock: str = "seconds"
+    """Of which times and speed-ups are: a name of `podsrl.compare.costs.COSTS`."""
+    unequal_pace: str | None = None
+    """Why they are in processor seconds."""
     grid_seconds: Mapping[str, Array]
-    """By arm, the training seconds at which its mean accuracy is known, strictly increasing."""
+    """By arm, the seconds of its clock at which its mean accuracy is known, strictly increasing."""
     seeds: Mapping[str, tuple[int, ...]]
     runs: Mapping[str, tuple[Run, ...]]
     """By arm, in the order of its seeds."""
@@ -167,8 +174,8 @@ class Comparison:
     """Arm -> why its groups taught nothing."""
 
     def curves(self) -> dict[str, list[tuple[Array, Array]]]:
-        """Arm -> training seconds and accuracies of each of its runs."""
-        return {arm: [run.accuracy_curve(self.metric) for run in runs] for arm, runs in self.runs.items()}
+        """Arm -> seconds of the clock and accuracies of each of its runs."""
+        return {arm: [run.accuracy_curve(self.metric, self.clock) for run in runs] for arm, runs in self.runs.items()}
 
     @property
     def gain(self) -> str:
@@ -256,6 +263,8 @@ def _comparison(folder: Path, data: Mapping[str, Any]) -> Comparison:
         baseline=str(data["baseline"]),
         fraction=float(data["fraction"]),
         metric=str(data["metric"]),
+        clock=str(data.get("clock", "seconds")),
+        unequal_pace=data.get("unequal_pace"),
         grid_seconds={arm: np.array(data["grid_seconds"][arm], dtype=np.float64) for arm in arms},
         seeds={arm: tuple(int(seed) for seed in entry["seeds"]) for arm, entry in arms.items()},
         runs=runs,

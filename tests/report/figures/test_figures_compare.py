@@ -38,7 +38,14 @@ def _accuracy(curves: dict[str, Any], grid: Any, *, baseline: str, speedups: dic
     axes = new_figure(7.6, 4.3).subplots()
     unknown = dict.fromkeys(curves, SpeedupInterval(point=1.0, low=0.0, high=float("inf"), share_unreached=0.0))
     comparison = SimpleNamespace(
-        **{"runs": curves, "curves": lambda: curves, "grid_seconds": grids, "baseline": baseline, "fraction": 0.99},
+        **{
+            "runs": curves,
+            "curves": lambda: curves,
+            "grid_seconds": grids,
+            "baseline": baseline,
+            "fraction": 0.99,
+            "clock": "seconds",
+        },
         **{"speedups": unknown | (speedups or {}), "not_learned": None, "metric_note": ""},
     )
     draw_accuracy(axes, comparison)  # type: ignore[arg-type]  # as much of a comparison as it reads

@@ -15,6 +15,10 @@ from podsrl.report.figures import theme
 from podsrl.report.numbers import duration
 from podsrl.report.read import Array, Comparison
 
+_X_LABELS = {
+    "seconds": "training time, evaluation excluded",
+    "cpu": "processor time of training, evaluation excluded",
+}
 _KEY_COLUMNS = 2
 _FAR_RIGHT = 0.88
 """From this share of the time axis on, a time is written left of its mark, so that it stays inside."""
@@ -42,7 +46,7 @@ def draw_accuracy(axes: Axes, comparison: Comparison, *, is_narrow: bool = False
         for arm, curves in comparison.curves().items()
     }
     target = comparison.fraction * float(means[baseline][grids[baseline] > 0].max())
-    x_label, subtitle = "training time, evaluation excluded", "" if is_narrow else _subtitle(comparison)
+    x_label, subtitle = _X_LABELS[comparison.clock], "" if is_narrow else _subtitle(comparison)
     key_rows = -(-len(means) // _KEY_COLUMNS) if is_narrow else 0
     title = f"Held-out accuracy{comparison.metric_note}"
     theme.style(axes, title, x_label=x_label, subtitle=subtitle, key_rows=key_rows)

@@ -66,5 +66,6 @@ def headline(comparison: Comparison) -> Headline:
     if arm is None:
         return Headline(f"No other arm reaches {goal}", False)
     found = comparison.speedups[arm]
-    text = f"{arm} reaches {goal} {found.point:.2f}× as fast"
+    by = " by processor seconds" if comparison.unequal_pace else ""
+    text = f"{arm} reaches {goal} {found.point:.2f}× as fast{by}"
     return Headline(text, True) if found.is_clear else Headline(f"{text} ({found.range_text}); {UNCLEAR}", False)
