@@ -187,9 +187,16 @@ def test_a_command_is_waited_for_and_keeps_its_number_until_it_is_looked_at(tmp_
         )
     wait_for(lambda: last_line(tmp_path / "log") == "said")
     assert process.wait(0.0) is None
+    assert not process.is_stopped
+    process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: process.is_stopped)
+    assert process.is_stopped and process.code is None, "to ask changes nothing"
+    process.send_signal(signal.SIGCONT)
+    wait_for(lambda: not process.is_stopped)
     process.send_signal(signal.SIGTERM)
     wait_for(lambda: not is_alive(process.pid))
     time.sleep(0.05)
+    assert not process.is_stopped
     assert Path(f"/proc/{process.pid}").exists()  # nobody else can have its number
     assert process.code == -signal.SIGTERM and not Path(f"/proc/{process.pid}").exists()
     process.send_signal(signal.SIGTERM)

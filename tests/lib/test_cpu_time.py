@@ -41,6 +41,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(cpu_time, "_PROC", tmp_path)
     monkeypatch.setattr(cpu_time, "below", lambda root: made.children)
     monkeypatch.setattr(cpu_time, "time", clock)
+    monkeypatch.setattr(os, "times", lambda: SimpleNamespace(children_user=0.0, children_system=0.0))
     return made
 
 

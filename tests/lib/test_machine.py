@@ -88,6 +88,18 @@ def test_the_smaller_of_machine_and_container_counts(monkeypatch: pytest.MonkeyP
     assert total_bytes(CPU) == whole
 
 
+def test_memory_that_is_held_is_of_a_process_and_those_below_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = {"/proc/7/status": "Name:\tx\nVmHWM:\t9 kB\nVmRSS:\t  5 kB", "/proc/8/status": "VmRSS: 2 kB"}
+    said["/proc/meminfo"] = "MemFree: 1 kB\nMemAvailable:    3 kB"
+    monkeypatch.setattr(machine, "_text", lambda path: said.get(str(path), ""))
+    monkeypatch.setattr(machine, "below", lambda pid: {8, 9})
+    assert machine.resident_bytes(7) == 7 * 1024 and machine.available_bytes() == 3 * 1024
+    said.clear()
+    assert machine.resident_bytes(7) == machine.available_bytes() == 0
+
+
 def test_a_dry_run_says_what_the_container_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `pods plan` does: it asks the same function."""
     monkeypatch.setattr(machine, "cgroup_limits", lambda root: [1 << 28])

@@ -63,6 +63,12 @@ def pausing(settle: Callable[[], object]) -> Iterator[Callable[[], None]]:
     """
     asked: list[int] = []
 
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        with suppress(OSError):
+            if os.isatty(2):
+                os.write(2, b"\nstopping after this step; fg lets it go on\n")
+
     def pause() -> None:
         if asked:
             settle()
@@ -70,7 +76,7 @@ def pausing(settle: Callable[[], object]) -> Iterator[Callable[[], None]]:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     in_main = threading.current_thread() is threading.main_thread()
-    previous = signal.signal(signal.SIGTSTP, lambda number, _: asked.append(number)) if in_main else None
+    previous = signal.signal(signal.SIGTSTP, ask) if in_main else None
     try:
         yield pause
     finally:
