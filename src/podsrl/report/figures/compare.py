@@ -36,7 +36,9 @@ def comparison_figure(comparison: Comparison) -> Figure:
     draw_tokens(axes["tokens"], {arm: tokens_per_step(runs) for arm, runs in comparison.runs.items()}, key_columns=4)
     said = headline(comparison)
     weight, size = ("bold", 15) if said.is_clear else ("normal", 13)
-    figure.suptitle(theme.plain(said.text), x=0.012, ha="left", fontsize=size, weight=weight, color=theme.INK)
+    figure.suptitle(
+        theme.plain(fill(said.text, 100)), x=0.012, ha="left", fontsize=size, weight=weight, color=theme.INK
+    )
     figure.supxlabel(theme.plain(fill(comparison.hardware, 180)), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
     return figure
 
