@@ -138,7 +138,12 @@ def write_run(
 
 
 def write_comparison(
-    folder: Path, *, hardware: str = "a laptop, 2 cores", slow: str = "grpo", fast: str = "pods"
+    folder: Path,
+    *,
+    hardware: str = "a laptop, 2 cores",
+    slow: str = "grpo",
+    fast: str = "pods",
+    costs: Sequence[str] = (),
 ) -> Path:
     """Two arms of two seeds; the fast one is at 99 % of the slow one's best in half the time."""
     curves = {
@@ -163,7 +168,9 @@ def write_comparison(
         "speedup": speedup,
         "speedup_over": {slow: speedup},
         "seconds_to": {"0.8": {slow: 20.0, fast: 10.0}, "0.9": {slow: None, fast: 20.0}},
-        "costs": {"seconds": {arm: {"total": 20.0, "to_target": 10.0, "saving": speedup[arm]} for arm in curves}},
+        "costs": {
+            cost: {arm: {"total": 20.0, "to_target": 10.0, "saving": speedup[arm]} for arm in curves} for cost in costs
+        },
         "signal": {
             arm: dict.fromkeys(("zero_signal", "all_wrong", "all_wrong_early", "mixed_per_100")) for arm in curves
         },

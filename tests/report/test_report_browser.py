@@ -80,7 +80,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("pages")
     steps = [step_line(step, **{"groups/zero_signal": 2}) for step in range(1, 30)]
     run = write_run(folder / "a-run-with-quite-a-long-name-for-a-phone", steps=steps)
-    comparison = write_comparison(folder / "cmp", slow="grpo_with_accumulation", fast="pods")
+    comparison = write_comparison(folder / "cmp", slow="grpo_with_accumulation", fast="pods", costs=["seconds"])
     return write_report([run, comparison], folder / "report.html").as_uri()
 
 
