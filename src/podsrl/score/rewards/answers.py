@@ -26,19 +26,11 @@ from podsrl.score.rewards.canonical import (
 )
 from podsrl.score.rewards.copied import is_copied, without_words
 from podsrl.score.rewards.extract import find_answer
-from podsrl.score.rewards.reading import EQUALS, MAX_WORDS_BEFORE, NAME, Value, read_value
-from podsrl.score.rewards.sets import as_union, is_alike
-from podsrl.score.rewards.words import (
-    doubt,
-    is_led,
-    last_statement,
-    may_follow,
-    names_several,
-    num_words,
-    own_words,
-    states_once,
+from podsrl.score.rewards.reading import (
+    EQUALS, MAX_WORDS, NAME, Value, changes, doubt, last_statement, changed, names_several, num_words, own_words, read_value, states_once,
     without_units,
 )
+from podsrl.score.rewards.sets import as_union, is_alike
 from podsrl.types import Task
 
 MIN_DECIMALS = 6
@@ -80,7 +72,7 @@ def math_correct(task: Task, completion: str) -> float:
     """
     reference = _reference(task.answer)
     piece = find_answer(completion)
-    return 1.0 if piece is not None and _is_right(piece, reference, _question(task)) else 0.0
+    return 1.0 if piece is not None and _is_right(piece, reference, _question(task), completion[: max(completion.find(piece), 0)]) else 0.0
 
 
 def is_correct(completion: str, answer: str, question: str = "") -> bool:
@@ -147,7 +139,7 @@ def _question(task: Task) -> str:
     return " ".join(str(message.get("content")) for message in task.prompt)
 
 
-def _is_right(piece: str, reference: _Reference, question: str) -> bool:
+def _is_right(piece: str, reference: _Reference, question: str, before: str) -> bool:
     if len(piece) > MAX_CHARACTERS or len(reference.answer) > MAX_CHARACTERS:
         return piece.strip() == reference.text
     if has_invisible(piece):
@@ -156,7 +148,7 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
     if text == reference.text:
         return True
     if reference.number is not None:
-        value = read_value(piece, question) if "dozen" in question or not _DOZEN.search(text) else None
+        value = read_value(piece, question, before) if "dozen" in question or not _DOZEN.search(text) else None
         if value is None or not _agree(value, reference.number, question):
             return False
         wanted = without_words(reference.text)
@@ -164,9 +156,10 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
     text = _without_rounding(text, reference)
     own = own_words(question)
     statement, wanted = _stated(text, own), canonical(reference.text)
-    if num_words(text) > MAX_WORDS_BEFORE or doubt(text.removesuffix(statement), own):
+    if num_words(text) > MAX_WORDS or doubt(text.removesuffix(statement), own):
         return False
-    if canonical(statement) == wanted or (reference.is_words and canonical(statement).lower() == wanted.lower()):
+    written = {canonical(statement), canonical(text)}
+    if wanted in written or (reference.is_words and wanted.lower() in {one.lower() for one in written}):
         return True
     if doubt(text, own):
         return False
@@ -176,12 +169,11 @@ def _is_right(piece: str, reference: _Reference, question: str) -> bool:
 
 
 def _as_written(text: str, value: Fraction) -> list[str]:
-    """How a text writes the number that it states: all numbers of the statement, and each that has the value."""
+    """The numbers of a statement that have the value; all of it where none does, as in `6.02 \\cdot 10^3`."""
     right = EQUALS.split(text)[-1]
-    stated = last_statement(right)
-    stated = stated if re.search("[0-9]", stated) else right  # "18 eggs are left"
-    numbers = [(one, read_number(one.strip())) for one in NUMBERS.findall(stated)]
-    return [without_words(stated), *(one for one, number in numbers if number is not None and number.value == value)]
+    numbers = [(one, read_number(one.strip())) for one in NUMBERS.findall(right)]
+    same = [one for one, number in numbers if number is not None and number.value == value]
+    return same or [without_words(last_statement(right))]
 
 
 def _without_rounding(text: str, reference: _Reference) -> str:
@@ -205,7 +197,7 @@ def _stated(text: str, own: frozenset[str]) -> str:
     )
     return (
         text
-        if is_list or says_more or not statement or not states_once(before) or not is_led(before, own)
+        if is_list or says_more or not statement or not states_once(before) or changes(before, own)
         else statement
     )
 
@@ -305,7 +297,7 @@ def _bare(text: str, reference: _Reference, own: frozenset[str]) -> str:
     """Without the unit behind it; letters that the reference has too are no unit."""
     bare = without_units(text)
     unit = set(re.findall(r"[A-Za-z]", text[len(bare) :]))
-    return text if unit <= set(reference.text) or not may_follow(text[len(bare) :], own) else bare
+    return text if unit <= set(reference.text) or changed(text[len(bare) :], own) else bare
 
 
 def _fraction(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-r"""Finds the answer of a completion: in answer tags, in a box, or in the last sentence (docs/answers.md).
+r"""Finds the answer of a completion: in answer tags, in a box, behind `####`, or in the last sentence (docs/answers.md).
 
 Every search is linear in the text's length.
 """
@@ -6,41 +6,52 @@ Every search is linear in the text's length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from podsrl.lib.boxed import boxes
 from podsrl.score.rewards.canonical import canonical
-from podsrl.score.rewards.words import is_doubtful_box
+from podsrl.score.rewards.reading import DENIALS, HEDGES, sentences
 
 MAX_ANSWERS = 5
-"""Answers in tags of their own that are all read; no honest text has more."""
+"""Different answers of one text that are read; no honest text has more."""
 _END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]|(?:<an(?:s(?:w(?:er?)?)?)?|(?<=[\n>])<a?)\s*\Z")
 """A chat template's marks, written as text, or an opening tag that the limit cut: the answer ends before it."""
-_BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
 _TAG = re.compile(
     r"(?P<think_end></think>)|(?P<think><think>)"
     r"|(?P<end></\s{0,3}answer\b\s{0,3}>?|(?<!<)/answer>|</(?:a(?:n(?:s(?:w(?:er?)?)?)?)?)?\s*\Z)|(?P<start><\s{0,3}answer\b\s{0,3}>?|(?<![\w</])answer>)",
     re.IGNORECASE,
 )
 """A tag, perhaps without one of its brackets: `answer>`, `</answer`."""
-_SENTENCE = re.compile(r"(?<=[.!?])(?<!\\!)\s+(?=[A-Z0-9\\$*(#])")
+_BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
+_BEFORE_BOX = re.compile(rf"(?:{DENIALS}|\\(?:ne|neq|not)|≠|\b(?:than|minus|negative|twice|half))$", re.IGNORECASE)
+_BEFORE_TAGGED_BOX = re.compile(
+    rf"(?:{HEDGES}|[<>≤≥≈~]|\\(?:le|leq|ge|geq|approx|sim)|\b(?:or|about|around|almost|up\s+to))$", re.IGNORECASE
+)
+"""In a long text "at least" and "can be" before a box are often part of the statement that it ends."""
+_AFTER_BOX = re.compile(
+    r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)",
+    re.IGNORECASE,
+)
+_NEXT_QUESTION = r"\b(?:question|problem|exercise|example|q|user|human|instruction)\b[ \d*]{0,6}:"
+_HASHES = re.compile(
+    rf"####[ \t]*(?=[^\w\n]{{0,3}}(?:[0-9]|\\[a-z]))(?![0-9]{{1,2}}(?:[.)]\s|st|nd|rd|th))((?:(?!{_NEXT_QUESTION}|####)[^\n])+)",
+    re.IGNORECASE,
+)
+"""The mark that ends a solution of GSM8K; of Markdown's headings none begins with a number that is no ordinal."""
+_ASKS = re.compile(rf"\?|{_NEXT_QUESTION}", re.IGNORECASE)
 _MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
 _LABEL = re.compile(r"^[*\s]*(?:####|(?:final\s+)?answer[*\s]*:)", re.IGNORECASE)
 _FAREWELL = re.compile(
     r"(?:(?:this|that) is (?:the|my) (?:final )?answer|i hope (?:it|this|that)"
-    r"|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b"
-    r"[^0-9\\$]*",
+    r"|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b[^0-9\\$]*",
     re.IGNORECASE,
 )
 """Words to the reader that say nothing about the answer."""
-_ITEM = re.compile(r"^\s*[0-9]{1,2}[.)]\s+(?=\S)")
-_MAX_GUESS = 80
-"""Characters of the longest sentence that can be a guess of the same shape."""
-_MAX_LABELS = 5
+_MAX_GUESS, _MAX_NAME_WORDS = 80, 2
+"""Characters of the longest sentence that can be a guess of the same shape; words of a name."""
 _PLAIN_WORD = re.compile(r"[A-Za-z]{2,}[.,:;]?")
-_MAX_NAME_WORDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +71,8 @@ def find_answer(completion: str) -> str | None:
     r"""Give the one piece of a text that counts as its answer.
 
     In this order: what stands in the answer tags, however broken, outside of a thought rather than in it, closed rather
-    than not (different ones are a list); the last box outside of a thought; the last sentence outside of a thought. Of
-    tags that hold a box, the box.
+    than not (different ones are a list); the last box outside of a thought; what follows the first `####`; the last
+    sentence. Of tags that hold a box, the box. Where the text goes on with another question after `####`, it ends there.
 
     Returns:
         The piece; None where the text is blank outside of its thoughts.
@@ -76,15 +87,29 @@ def find_answer(completion: str) -> str | None:
         text = without_thoughts(completion)
         if not any(map(str.isalnum, text)):
             return _boxed(completion, is_tagged=False)
-        return _boxed(text, is_tagged=False) or last_sentence(text)
+        text, marks = _first_solution(text)
+        return _boxed(text, is_tagged=False) or marks or last_sentence(text)
     best = max((not piece.is_thought, piece.is_closed) for piece in pieces)
-    found = dict.fromkeys(_in_tags(piece) or "" for piece in pieces if (not piece.is_thought, piece.is_closed) == best)
-    return " , ".join([*found][: MAX_ANSWERS + 1])
+    return _listed(_in_tags(piece) or "" for piece in pieces if (not piece.is_thought, piece.is_closed) == best)
+
+
+def _listed(found: Iterable[str]) -> str:
+    return " , ".join([*dict.fromkeys(found)][: MAX_ANSWERS + 1])
 
 
 def _in_tags(piece: Piece) -> str | None:
     text = piece.text
     return _boxed(text, is_tagged=True) or (text if piece.has_start else last_sentence(text))
+
+
+def _first_solution(text: str) -> tuple[str, str]:
+    """The text up to the first mark behind which another question follows, and what stands behind its marks."""
+    marks = list(_HASHES.finditer(text))
+    for number, (mark, following) in enumerate(pairwise([*marks, None]), start=1):
+        if _ASKS.search(text, mark.end(), following.start() if following else len(text)):
+            text, marks = text[: mark.end()], marks[:number]
+            break
+    return text, _listed(sentences(mark[1])[0].rstrip(" .") for mark in marks)
 
 
 def _boxed(text: str, *, is_tagged: bool) -> str | None:
@@ -95,14 +120,14 @@ def _boxed(text: str, *, is_tagged: bool) -> str | None:
         return None
     first, content = found[-1], found[-1].content
     for box in reversed(found[:-1]):
-        gap = text[box.end : first.start][:40]
-        if not _BETWEEN_BOXES.fullmatch(gap):
+        if not _BETWEEN_BOXES.fullmatch(text[box.end : first.start][:40]):
             break
         if box.content != first.content and canonical(box.content) != canonical(first.content):
             content = f"{box.content} , {content}"
         first = box
-    before, after = text[max(0, first.start - 40) : first.start], text[found[-1].end : found[-1].end + 40]
-    return f"not {content}" if is_doubtful_box(before, after, is_tagged=is_tagged) else content
+    before = text[max(0, first.start - 40) : first.start].rstrip(" \t\n$*\\([:")
+    is_doubted = _BEFORE_BOX.search(before) or (is_tagged and _BEFORE_TAGGED_BOX.search(before))
+    return f"not {content}" if is_doubted or _AFTER_BOX.match(text, found[-1].end) else content
 
 
 def answer_pieces(text: str) -> Iterator[Piece]:
@@ -146,49 +171,25 @@ def without_thoughts(text: str) -> str:
 
 
 def last_sentence(text: str) -> str | None:
-    """Give the last sentence of the last line that has a letter or digit; of `#### 18` what follows the mark.
+    """Give the last sentence of the last line that has a letter or digit; None where there is none.
 
-    Returns:
-        A list of two where the sentence before it has the same shape, or a line before it the same label; None where
-        there is no sentence.
+    It is a list of two where the sentence before it has the same shape, or a line before it the same label.
 
     Example:
         >>> last_sentence("It is 16. It is 18."), last_sentence("9 eggs\\nAnswer: 18"), last_sentence("17\\n18")
         ('It is 16. , It is 18.', 'Answer: 18', '17 , 18')
     """
     lines = [line for line in text.split("\n") if any(map(str.isalnum, line))]
-    sentences = [sentence for line in lines[-3:] for sentence in _sentences(line)]
-    while len(sentences) > 1 and _FAREWELL.fullmatch(sentences[-1]):
-        del sentences[-1]
-    if not sentences:
+    found = [sentence for line in lines[-3:] for sentence in sentences(line)]
+    while len(found) > 1 and _FAREWELL.fullmatch(found[-1]):
+        del found[-1]
+    if not found:
         return None
-    *before, last = sentences
+    *before, last = found
     if before and _shape(before[-1]) == _shape(last) and before[-1] != last:
         return f"{before[-1]} , {last}"
-    return _other_label(lines, last) or last
-
-
-def statements(text: str) -> list[str]:
-    """Give the sentences of all lines, without the signs of a list before them.
-
-    Example:
-        >>> statements("1. He has 9 eggs. Each costs $2.\\n#### 18")
-        ['He has 9 eggs.', 'Each costs $2.', '18']
-    """
-    return [sentence for line in text.split("\n") for sentence in _sentences(line)]
-
-
-def _sentences(line: str) -> list[str]:
-    found = _SENTENCE.split(_ITEM.sub("", line.rpartition("####")[2]))
-    return [sentence.strip() for sentence in found if any(map(str.isalnum, sentence))]
-
-
-def _other_label(lines: list[str], last: str) -> str | None:
-    """The list of what stands behind labels such as `Answer:`, where the last line has one, and they differ."""
-    if not _LABEL.match(lines[-1]):
-        return None
-    found = dict.fromkeys(_LABEL.sub("", line).strip(" .*$") for line in lines if _LABEL.match(line))
-    return " , ".join([*list(found)[-_MAX_LABELS:]]) if len(found) > 1 else None
+    labelled = [*dict.fromkeys(_LABEL.sub("", line).strip(" .*$") for line in lines if _LABEL.match(line))]
+    return _listed(labelled[-MAX_ANSWERS:]) if _LABEL.match(lines[-1]) and len(labelled) > 1 else last
 
 
 def _shape(sentence: str) -> str:
