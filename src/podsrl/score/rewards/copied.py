@@ -15,10 +15,24 @@ _SAME = {r"\leq": r"\le", r"\geq": r"\ge", r"\lt": "<", r"\gt": ">", r"\div": "/
 _LEFT_OUT = frozenset("+-*()[]{}\\%.") | {r"\frac", r"\cdot", r"\times"}
 _RELATIONS = frozenset("=<>") | {r"\le", r"\ge"}
 _DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
-_IDLE = re.compile(
-    r"[-+]\s*0(?![\w.])|(?<![\w.^}])(?:0\s*\+|1\s*(?:\\cdot|\\times|\*))|(?:\\cdot|\\times|\*|/)\s*1(?![\w.])"
-)
-"""Plus 0, times 1."""
+_TIMES = r"\s*(?:\\cdot|\\times|\*)?\s*"
+_ONE_WAY = [
+    (re.compile(r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})"), ""),
+    (re.compile(r"\}\s*\{"), "}/{"),
+    (re.compile(r"\\sqrt\s*\[2\]"), r"\\sqrt"),
+    (re.compile(r"\^\s*(?:\{\(?(?:1/2|0?\.5)\)?\}|\((?:1/2|0?\.5)\)|0?\.5)"), r" \\sqrt "),
+    (re.compile(r"\^\s*[{(]+1/([0-9]+)[)}]+"), r" \\sqrt \1 "),
+    (
+        re.compile(
+            r"[-+]\s*0(?![\w.])|(?<![\w.^}])(?:0\s*\+|1\s*(?:\\cdot|\\times|\*|(?=[(A-Za-z]|\\(?!frac))))"
+            r"|(?:\\cdot|\\times|\*|/|\^)\s*(?:1(?![\w.])|[{(]\s*1\s*[)}])"
+        ),
+        "",
+    ),
+]
+"""Degrees, fractions, roots as powers, plus 0, times 1 and to the power of 1."""
+_RADIANS = re.compile(r"\{?([0-9]*)\s*\\pi\s*\}?\s*/\s*\{?([0-9]+)\}?")
+_BRACKETS = re.compile(rf"\(([^()]*)\)(?:\^\{{?([0-9])\}}?)?{_TIMES}\(([^()]*)\)(?:\^\{{?([0-9])\}}?)?")
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])(?!(?:thou|m|b|tr)(?:sand|illion))[A-Za-z]+")
 
 
@@ -54,8 +68,25 @@ def without_words(text: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _tokens(text: str) -> list[str]:
-    found = _TOKEN.findall(_IDLE.sub("", re.sub(r"\}\s*\{", "/", plain(text))))
-    return [_SAME.get(token, _number(token)) for token in found if token not in _LEFT_OUT]
+    text = plain(text)
+    for pattern, by in _ONE_WAY:
+        text = pattern.sub(by, text)
+    if re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])", text):
+        text = _RADIANS.sub(_degrees, text)
+    while text != (text := _BRACKETS.sub(_power, text)):
+        pass
+    return [_SAME.get(token, _number(token)) for token in _TOKEN.findall(text) if token not in _LEFT_OUT]
+
+
+def _degrees(angle: re.Match[str]) -> str:
+    degrees, rest = divmod(180 * int(angle[1] or 1), int(angle[2]) or 1)
+    return angle[0] if rest else f"{degrees}"
+
+
+def _power(product: re.Match[str]) -> str:
+    """`(1 + x)(x + 1)` as `(1 + x)^2`."""
+    same = sorted(product[1].replace(" ", "")) == sorted(product[3].replace(" ", ""))
+    return f"({product[1]})^{int(product[2] or 1) + int(product[4] or 1)}" if same else product[0]
 
 
 def _number(token: str) -> str:

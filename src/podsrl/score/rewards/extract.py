@@ -36,7 +36,7 @@ _AFTER_BOX = re.compile(
 )
 _NEXT_QUESTION = r"\b(?:question|problem|exercise|example|q|user|human|instruction)\b[ \d*]{0,6}:"
 _HASHES = re.compile(
-    rf"####[ \t]*(?=[^\w\n]{{0,3}}(?:[0-9]|\\[a-z]))(?![0-9]{{1,2}}(?:[.)]\s|st|nd|rd|th))((?:(?!{_NEXT_QUESTION}|####)[^\n])+)",
+    rf"####[ \t]*+(?=[^\w\n]{{0,3}}(?:[0-9]|\\[a-z]))(?![0-9]{{1,2}}(?:st|nd|rd|th)|[0-9][.)]\s)((?:(?!{_NEXT_QUESTION}|####)[^\n])+)",
     re.IGNORECASE,
 )
 """The mark that ends a solution of GSM8K; of Markdown's headings none begins with a number that is no ordinal."""
@@ -109,7 +109,7 @@ def _first_solution(text: str) -> tuple[str, str]:
         if _ASKS.search(text, mark.end(), following.start() if following else len(text)):
             text, marks = text[: mark.end()], marks[:number]
             break
-    return text, _listed(sentences(mark[1])[0].rstrip(" .") for mark in marks)
+    return text, _listed(sentences(mark[0])[0].rstrip(" .") for mark in marks)
 
 
 def _boxed(text: str, *, is_tagged: bool) -> str | None:

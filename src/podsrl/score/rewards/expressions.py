@@ -1,0 +1,274 @@
+r"""Compares what is no plain number: expressions, lists, intervals, relations, words, choices.
+
+Algebra drops what stands twice in a list, takes `[3, 1]` for the point `(3, 1)`, solves an inequality itself and works
+out what was to be worked out; all of this is looked at here, before it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+
+from podsrl.score.rewards.canonical import MAX_CHARACTERS, Number, canonical, empty_reference, plain
+from podsrl.score.rewards.copied import is_copied
+from podsrl.score.rewards.reading import (
+    EQUALS,
+    MAX_WORDS,
+    NAME,
+    Value,
+    changed,
+    changes,
+    doubt,
+    last_statement,
+    names_several,
+    num_words,
+    own_words,
+    read_value,
+    states_once,
+    without_units,
+)
+
+MIN_DECIMALS = 6
+"""Decimals that a rounded answer needs, where no decimal writes the reference exactly."""
+_DECIMAL = re.compile(r"(?<![0-9.])([0-9]{0,15})\.([0-9]{1,15})(?![0-9.])")
+_WORDS_BEFORE = re.compile(r"(?:[A-Za-z]{2,}\s)+(?=[0-9])")
+_COMMAND = re.compile(r"\\[A-Za-z]+|\\\\")
+_FUNCTIONS = frozenset(r"\sin \cos \tan \cot \sec \csc \ln \log \exp".split())
+_PLAIN_COMMANDS = _FUNCTIONS | frozenset(
+    r"\frac \sqrt \pi \cdot \times \circ \infty \cup \cap \in \pm \mp \le \leq \ge \geq \lt \gt \begin \end \\ \mathbb"
+    r" \theta \alpha \beta \mid \overline \triangle \angle \emptyset".split()
+)
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
+_SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
+_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]+")
+_NAMED = re.compile(r"[A-Za-z]\s*(?:=|\\in(?![A-Za-z]))")
+_NAMES_OF_A_TUPLE = re.compile(r"([a-z])(?=\s*(?:,\s*[a-z]\s*){0,9}\)?\s*=)")
+_BASE = re.compile(r"\(?(-?[0-9][0-9A-Z.]*)\)?_\{?([0-9]{1,2})\}?")
+_ROUNDED = re.compile(r"([^=]*[^=\s])\s*\\approx\s*(-?[0-9]{1,15}(?:\.([0-9]{1,15}))?)((?:\s[A-Za-z]+)*)")
+_CHOICE = re.compile(
+    r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Z])\)|([A-Z])(?![A-Za-z]))[).:]*(?:\s+(\S.*))?", re.IGNORECASE
+)
+_MARKED_CHOICE = re.compile(r"(?:(?:option|choice|answer)\s+)?(?:\([A-Z]\)|[A-Z][).:])", re.IGNORECASE)
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-Z](?![A-Za-z])|\b(?:or|and)\b|[;|]")
+_END = r"(-?[0-9A-Za-z\\{}/.]{1,30})"
+_BELOW = re.compile(rf"[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
+_ABOVE = re.compile(rf"[a-z]\s*(>|\\geq?(?![A-Za-z]))\s*{_END}")
+_BETWEEN = re.compile(rf"{_END}\s*(<|\\leq?(?![A-Za-z]))\s*[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
+_INEQUALITY = re.compile(r"[<>]|\\(?:le|leq|ge|geq|lt|gt)(?![A-Za-z])")
+_LETTER = re.compile(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])|\\(?:theta|alpha|beta)(?![A-Za-z])")
+_NAME = re.compile(r"^[^=]*=(?!.*=)|^[A-Za-z]\s*\\in(?![A-Za-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A reference answer."""
+
+    text: str
+    """As `plain` writes it."""
+    number: Number | None
+    is_words: bool
+    """Whether it is compared as a string, because algebra takes letters for factors ("seat" = "east")."""
+    expression: str
+    """Without its units, for algebra."""
+    is_set: bool
+    """Whether it is a list, tuple, interval, matrix or relation; only then an answer may have such signs."""
+
+
+@functools.lru_cache(maxsize=8192)
+def reference_of(answer: str) -> Reference:
+    """Look at a reference answer. ValueError: it is empty."""
+    text = plain(answer) if len(answer) <= MAX_CHARACTERS else answer.strip()
+    if not text:
+        raise empty_reference(answer)
+    if len(answer) > MAX_CHARACTERS:
+        return Reference(text, None, True, text, False)
+    value = read_value(answer)
+    has_words_before = re.match(r"[^\W\d_]{2,}", text) is not None
+    number = value.number if value is not None and not value.claims and not has_words_before else None
+    expression = without_units(text) or text
+    formula = _ENVIRONMENT.sub("", expression)
+    is_words = bool(re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", formula) or re.search(r":[0-9]{2} [ap]m$", text)) or (
+        text.isalpha() and (len(text) > 2 or "A" <= text <= "Z" or "\\text" in answer or "\\mbox" in answer)
+    )
+    return Reference(text, number, is_words, expression, bool(_SETS.search(text)))
+
+
+def is_same_expression(piece: str, reference: Reference, question: str, before: str = "") -> bool:
+    """Whether a piece of text states the reference: letter by letter, as a choice, or by algebra."""
+    text, own, wanted = _without_rounding(plain(piece), reference), own_words(question), canonical(reference.text)
+    statement = _stated(text, own)
+    if num_words(text) > MAX_WORDS or doubt(text.removesuffix(statement), own):
+        return False
+    written = {canonical(statement), canonical(text)}
+    if wanted in written or (reference.is_words and wanted.lower() in {one.lower() for one in written}):
+        return True
+    if doubt(text, own):
+        return False
+    if re.fullmatch(r"[A-Z]", wanted) and wanted in (_choice_of(statement), _choice_of(text)):
+        return True
+    return not reference.is_words and _is_same_by_algebra(piece, statement, reference, question)
+
+
+def _stated(text: str, own: frozenset[str]) -> str:
+    """What follows "the answer is" or the like; all of the text where no such words lead to it."""
+    statement = last_statement(text)
+    if statement == text and (words := _WORDS_BEFORE.match(text)):
+        statement = text[words.end() :]
+    before = text[: len(text) - len(statement)]
+    is_list = re.search(r"[{}\[\]]", before) is not None or (":" in before[:-2] and "," in before)
+    says_more = re.search(r"[\d\\]", before) and (before.rstrip()[-1:] == ":" or re.search(r"\band\b", before))
+    keeps_all = is_list or says_more or not statement or not states_once(before) or changes(before, own)
+    return text if keeps_all else statement
+
+
+def _is_same_by_algebra(piece: str, text: str, reference: Reference, question: str) -> bool:
+    """What stands in the question is not worked out, names in another order are another point."""
+    if reference.is_set:
+        text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", _as_union(text) if "\\cup" in reference.text else text)
+    names = _NAMES_OF_A_TUPLE.findall(text) if reference.text.startswith("(") else []
+    is_turned = names != sorted(names) and ",".join(names) not in question.replace(" ", "")
+    if is_turned or not (_is_alike(text, reference.text) if reference.is_set else not names_several(text)):
+        return False
+    own = own_words(question)
+    *left, right = (part.strip() for part in EQUALS.split(_bare(text, reference, own)))
+    is_relation = "=" in reference.text
+    if left and not is_relation and (not reference.is_set or "pmatrix" in reference.text):
+        left = [part for part in left if not NAME.fullmatch(part)]
+        text = " = ".join((*left, right))
+    if base := _BASE.fullmatch(canonical(reference.text)):  # letter by letter, because algebra drops the base
+        found = _BASE.fullmatch(canonical(right))
+        is_same = found.groups() == base.groups() if found else canonical(right) == base[1] and "base" in question
+        return not left and is_same
+    stated = text if is_relation else _NAMED.sub("", text) if reference.is_set else right
+    return _equals(piece, text, left, right, reference, question) and not is_copied(
+        stated, reference.expression, question
+    )
+
+
+def _equals(piece: str, text: str, left: list[str], right: str, reference: Reference, question: str) -> bool:
+    from podsrl.score.rewards.algebra import equals_by_algebra, number_of
+
+    own = own_words(question)
+    if not _knows(text, reference, own) or ("'" in text and "'" not in reference.text):
+        return False
+    exact, value = number_of(reference.expression), read_value(piece, question)
+    if exact is not None and value is not None:
+        return is_close(value.number, *exact) and are_true(value.claims, reference.expression) and follows(value)
+    if "." not in reference.text:  # algebra would round a decimal, and a fraction it would not
+        text, right = _DECIMAL.sub(_fraction, text), _DECIMAL.sub(_fraction, right)
+    if "=" not in reference.text and not reference.is_set:
+        return equals_by_algebra(right, reference.expression) and are_true(tuple(left), reference.expression)
+    return equals_by_algebra(_bare(text, reference, own), reference.expression, allows_relations=reference.is_set)
+
+
+def _bare(text: str, reference: Reference, own: frozenset[str]) -> str:
+    """Without the unit behind it; letters that the reference has too are no unit."""
+    bare = without_units(text)
+    unit = text[len(bare) :]
+    return text if set(re.findall(r"[A-Za-z]", unit)) <= set(reference.text) or changed(unit, own) else bare
+
+
+def _fraction(match: re.Match[str]) -> str:
+    return f"\\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}"
+
+
+def _knows(text: str, reference: Reference, own: frozenset[str]) -> bool:
+    """Whether a text has no command that would compute, and no word."""
+    commands = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
+    if commands - _PLAIN_COMMANDS or ("=" in reference.text and commands & _FUNCTIONS):  # these may never end
+        return False
+    words = _WORDS.findall(_ENVIRONMENT.sub("", _bare(text, reference, own)))
+    if reference.is_set or not _WORDS.search(reference.expression):  # beside letters, none is a unit
+        words = [word for word in words if len(word) > 1]
+    return all(set(word) <= set(reference.text) for word in words)
+
+
+def _without_rounding(text: str, reference: Reference) -> str:
+    """Leave out a decimal behind an approximation sign, where it is the reference's value, rounded or cut."""
+    from podsrl.score.rewards.algebra import number_of
+
+    found = _ROUNDED.fullmatch(text)
+    exact = number_of(reference.expression) if found and not reference.is_words else None
+    if found is None or exact is None or exact[1]:
+        return text
+    scale = 10 ** len(found[3] or "")
+    return found[1] if Fraction(found[2]) * scale in (round(exact[0] * scale), int(exact[0] * scale)) else text
+
+
+def _choice_of(text: str) -> str | None:
+    """The letter of a choice, its own text left out; None where the text is no choice, or names two."""
+    found = _CHOICE.fullmatch(text)
+    if found is None or (found[3] and (_OTHER_CHOICE.search(found[3]) or not _MARKED_CHOICE.match(text))):
+        return None
+    return (found[1] or found[2]).upper()
+
+
+def is_close(number: Number, exact: Fraction, is_exact: bool = True) -> bool:
+    """Equal; or a decimal, rounded or cut at its sixth place or later, of a number that no decimal writes exactly."""
+    if number.value == exact:
+        return True
+    is_decimal = is_exact and 10**400 % exact.denominator == 0
+    if number.num_decimals < MIN_DECIMALS or is_decimal or number.value * exact < 0:
+        return False
+    places = abs(exact) * 10**number.num_decimals
+    return abs(number.value) * 10**number.num_decimals in (round(places), int(places))
+
+
+def are_true(claims: tuple[str, ...], value: str) -> bool:
+    """Whether all calculations have the value, by algebra."""
+    if not claims:
+        return True
+    from podsrl.score.rewards.algebra import equals_by_algebra
+
+    return all(equals_by_algebra(claim, value) for claim in claims)
+
+
+def follows(value: Value) -> bool:
+    """Whether the equations before a value are true."""
+    return all(are_true(step.claims, str(step.number.value)) for step in value.steps)
+
+
+def _is_alike(text: str, reference: str) -> bool:
+    """Whether a list has as many elements as the reference, and no other brackets; whether an inequality is solved."""
+    if _INEQUALITY.search(text + reference):
+        return _INEQUALITY.search(reference) is not None or _is_solved(text, _NAME.sub("", reference))
+    (ours, count), (theirs, wanted) = _shape(text), _shape(reference)
+    return count == wanted and ("" in (ours, theirs) or ours == theirs)
+
+
+def _is_solved(text: str, reference: str) -> bool:
+    """Whether the one letter that the reference lacks stands alone on a side."""
+    own = [letter for letter in _LETTER.findall(text) if letter not in _LETTER.findall(reference)]
+    return len(own) == 1 and own[0] in map(str.strip, _INEQUALITY.split(text))
+
+
+def _shape(text: str) -> tuple[str, int]:
+    """The brackets around all of a list, and its number of elements."""
+    text = re.sub(r"\\(?=[{}])", "", _NAME.sub("", text)).replace(" ", "")
+    depths = list(accumulate((sign in "([{") - (sign in ")]}") for sign in text))
+    is_within = text[:1] in ("(", "[", "{") and 0 not in depths[:-1]
+    commas = sum(sign == "," and depth == is_within for sign, depth in zip(text, depths, strict=True))
+    return text[0] + text[-1] if is_within else "", 1 + commas + text.count("\\pm")
+
+
+def _as_union(text: str) -> str:
+    """Inequalities that "or" joins, as a union of intervals."""
+    parts = [_interval(part.strip()) for part in re.split(r"\bor\b", text)]
+    return r"\cup".join(part for part in parts if part) if len(parts) > 1 and all(parts) else text
+
+
+def _interval(text: str) -> str | None:
+    if found := _BELOW.fullmatch(text):
+        return rf"(-\infty,{found[2]}{_bracket(found[1], ')]')}"
+    if found := _ABOVE.fullmatch(text):
+        return rf"{_bracket(found[1], '([')}{found[2]},\infty)"
+    if found := _BETWEEN.fullmatch(text):
+        return f"{_bracket(found[2], '([')}{found[1]},{found[4]}{_bracket(found[3], ')]')}"
+    return None
+
+
+def _bracket(sign: str, open_and_closed: str) -> str:
+    return open_and_closed[sign.startswith("\\")]
