@@ -36,7 +36,7 @@ HEDGES = r"\b(?:at\s+(?:least|most|best)|(?:could|may|can)\s+be)\b"
 _DOUBT = re.compile(
     rf"{DENIALS}|{HEDGES}|\?|…|\.\.\.|[~≡]|==|:=|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])", re.IGNORECASE
 )
-_SEVERAL = re.compile(r"\bor\b|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
+_SEVERAL = re.compile(r"\b(?:or|else)\b|\s,\s|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
 _COMPARES = (
     "than half twice thrice double triple quadruple times about around almost over under above below beneath beyond within"
     " between minus plus negative without besides near if and but not less fewer up some any ten tens hundred thousand million"
@@ -217,7 +217,7 @@ def _newest(text: str, found: list[re.Match[str]], ages: dict[Fraction, int]) ->
 
 def _is_led(before: str, gap: str) -> bool:
     """Whether the words between a given number and a new one lead to the new one."""
-    has_verb = _STATES.search(gap) is not None
+    has_verb = _VERB.search(gap) is not None
     has_clause = num_words(gap) > 1 or (num_words(gap) == 1 and _LEADS_TO_GIVEN.search(before) is not None)
     return has_verb or (has_clause and _LISTING.search(gap) is None)
 
