@@ -14,23 +14,14 @@ import logging
 import math
 import re
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import sympy
 from math_verify import LatexExtractionConfig, parse, verify
 
-from podsrl.score.rewards.canonical import (
-    MAX_CHARACTERS,
-    NUMBERS,
-    Number,
-    canonical,
-    empty_reference,
-    plain,
-    read_number,
-)
+from podsrl.score.rewards.canonical import MAX_CHARACTERS, NUMBERS, canonical, empty_reference, plain, read_number
 
-_DECIMALS = 6
-"""math-verify's own rounding, where one of two numbers is written with a point."""
 _MAX_ALGEBRA = 300
 """Characters of the longest expression that algebra may get."""
 _MAX_DEPTH, _MAX_TERMS, _MAX_DIGITS, _MAX_FUNCTIONS = 8, 40, 30, 8
@@ -38,12 +29,12 @@ _MAX_POWER, _MAX_EXPANDED, _MAX_FACTORIAL = 3000, 1000, 3000
 _TEXT_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mbox)\s*\{")
 _LATEX = (LatexExtractionConfig(boxed_match_priority=0),)
 _ENDLESS = re.compile(r"\\(?:sum|prod|int|lim|oint|iint|log_?\{?\\log)(?![A-Za-z])|!\s*!|[^0-9\s]\s*!(?!=)")
+_TERM = re.compile(r"[-+*/]|\\cdot|\\times")
 _POWER = re.compile(
     r"(?P<base>.)\s*(?:\^|\*\*)\s*(?:(?P<digits>[0-9]+)|\{(?P<group>[^{}]*)(?P<end>[{}])?|(?P<other>\S))", re.DOTALL
 )
-_FUNCTION = re.compile(
-    r"\\(?:sqrt|[a-z]*sin|[a-z]*cos|[a-z]*tan|cot|sec|csc|log|ln|exp|binom|[a-z]*mod|max|min|gcd|lcm)"
-)
+_FUNCTION = re.compile(r"\\(?:sqrt|[a-z]*(?:sin|cos|tan|mod)|cot|sec|csc|log|ln|exp|binom|max|min|gcd|lcm)")
+_WORDS = re.compile(r"(?:[^\W\d_]{2,}+(?:\^[23])?|[aAI]\b|[\s.,:'?()*-])*")
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns once per process that its time limit is off
 
@@ -56,24 +47,16 @@ def is_bomb(expression: str) -> bool:
         (True, True, False, False)
     """
     expression = expression[: _MAX_ALGEBRA + 1].replace("**", "^ ")
-    if len(expression) > _MAX_ALGEBRA or _depth(expression) > _MAX_DEPTH or _ENDLESS.search(expression):
+    depths = accumulate((sign in "({[") - (sign in ")}]") for sign in expression)
+    if len(expression) > _MAX_ALGEBRA or max(depths, default=0) > _MAX_DEPTH or _ENDLESS.search(expression):
         return True
-    counts = len(re.findall(r"[-+*/]|\\cdot|\\times", expression)), len(_FUNCTION.findall(expression))
-    digits = max(map(len, re.findall(r"[0-9]+", expression)), default=0)
-    if counts[0] > _MAX_TERMS or counts[1] > _MAX_FUNCTIONS or digits > _MAX_DIGITS:
+    num_terms, num_functions = len(_TERM.findall(expression)), len(_FUNCTION.findall(expression))
+    numbers = re.findall(r"[0-9]+", expression)
+    if num_terms > _MAX_TERMS or num_functions > _MAX_FUNCTIONS or max(map(len, numbers), default=0) > _MAX_DIGITS:
         return True
     if "!" in expression or "binom" in expression:
-        numbers = [int(digits) for digits in re.findall(r"[0-9]+", expression)]
-        return "^" in expression or max(numbers, default=0) > _MAX_FACTORIAL
+        return "^" in expression or max(map(int, numbers), default=0) > _MAX_FACTORIAL
     return _is_tower(expression)
-
-
-def _depth(expression: str) -> int:
-    depth = deepest = 0
-    for bracket in re.finditer(r"[({\[]|[)}\]]", expression):
-        depth += 1 if bracket[0] in "({[" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _is_tower(expression: str) -> bool:
@@ -81,16 +64,10 @@ def _is_tower(expression: str) -> bool:
     product, num_letters = 1, len(set(re.findall(r"(?<![\\A-Za-z])[A-Za-z]", expression)))
     for power in _POWER.finditer(expression):
         exponent = power["digits"] or power["group"] or power["other"] or ""
-        if power["end"] == "{" or "^" in exponent or "*" in exponent:
-            return True
         size = max((int(digits) for digits in re.findall(r"[0-9]+", exponent)), default=1)
         product *= max(size, 1) if power["base"] in ")}]" or power["digits"] is None else 1
-        is_group = power["base"] in ")]"
-        if (
-            size > _MAX_POWER
-            or product > _MAX_POWER
-            or (is_group and math.comb(size + num_letters, size) > _MAX_EXPANDED)
-        ):
+        is_large_sum = power["base"] in ")]" and math.comb(size + num_letters, size) > _MAX_EXPANDED
+        if power["end"] == "{" or "^" in exponent or "*" in exponent or max(size, product) > _MAX_POWER or is_large_sum:
             return True
     return re.search(r"\^\s*[0-9A-Za-z]\s*\^", expression) is not None
 
@@ -105,17 +82,20 @@ def is_equal(candidate: str, answer: str) -> bool:
         >>> is_equal("18 dollars", "18"), is_equal("x^2 + 1", "1 + x^2"), is_equal("3 or 4", "4"), is_equal("", "4")
         (True, True, False, False)
     """
-    reference, text = canonical_reference(answer), canonical(candidate)
-    if text == reference or not text:
-        return bool(text)
-    if max(len(candidate), len(answer)) > MAX_CHARACTERS:
-        return False
-    ours, theirs = _quantity(plain(candidate)), _quantity(plain(answer))
-    if re.match(r"[^\W\d_]{2,}", plain(answer)):  # "June 20" is no 20
-        theirs = None
-    if ours is not None and theirs is not None:
-        return _are_equal(ours, theirs)
-    return not is_words(answer) and equals_by_algebra(candidate, answer)
+    reference, text = canonical(answer), canonical(candidate)
+    if not reference:
+        raise empty_reference(answer)
+    if text == reference or not text or max(len(candidate), len(answer)) > MAX_CHARACTERS:
+        return text == reference
+    text, answer_text = plain(candidate), plain(answer)
+    numbers = NUMBERS.findall(text)
+    if len(numbers) == 1 and _WORDS.fullmatch(text.replace(numbers[0], " ", 1)):
+        candidate = numbers[0].strip()
+    ours, theirs = read_number(candidate), read_number(answer_text)
+    if ours is not None and theirs is not None and not re.search(r"[.%]", text + answer_text):
+        return ours.value == theirs.value  # what algebra says too, sooner
+    is_words = reference.isalpha() and (len(reference) > 3 or _TEXT_WRAPPER.search(answer) is not None)
+    return not is_words and equals_by_algebra(candidate, answer)
 
 
 def equals_by_algebra(candidate: str, answer: str, *, allows_relations: bool = False) -> bool:
@@ -129,9 +109,8 @@ def equals_by_algebra(candidate: str, answer: str, *, allows_relations: bool = F
     """
     if is_bomb(candidate) or re.search(r"[0-9]\s+[-+]?[0-9]", plain(candidate)):
         return False
-    return bool(
-        verify(_parsed(answer), _parse(candidate), timeout_seconds=None, allow_set_relation_comp=allows_relations)
-    )
+    ours, theirs = _parse(candidate), _parsed(answer)
+    return bool(verify(theirs, ours, timeout_seconds=None, allow_set_relation_comp=allows_relations))
 
 
 @functools.lru_cache(maxsize=8192)
@@ -153,21 +132,6 @@ def number_of(answer: str) -> tuple[Fraction, bool] | None:
     return (Fraction(str(digits)), False) if digits.is_Float else None
 
 
-@functools.lru_cache(maxsize=8192)
-def canonical_reference(answer: str) -> str:
-    """Write a reference answer in its one way. ValueError: it is empty."""
-    text = canonical(answer)
-    if not text:
-        raise empty_reference(answer)
-    return text
-
-
-def is_words(answer: str) -> bool:
-    """Whether a reference is compared as a string, because algebra takes letters for factors ("seat" = "east")."""
-    text = canonical(answer)
-    return len(answer) > MAX_CHARACTERS or (text.isalpha() and (len(text) > 3 or bool(_TEXT_WRAPPER.search(answer))))
-
-
 def _parse(piece: str) -> list[Any]:
     """One box around it, so that math-verify takes the piece as a whole and does not choose within it."""
     found: list[Any] = parse(f"\\boxed{{{piece}}}", extraction_config=_LATEX, parsing_timeout=None)
@@ -175,27 +139,3 @@ def _parse(piece: str) -> list[Any]:
 
 
 _parsed = functools.lru_cache(maxsize=8192)(_parse)
-
-
-def _quantity(text: str) -> Number | None:
-    """One written number, perhaps among words."""
-    numbers = NUMBERS.findall(text)
-    if len(numbers) != 1 or not re.fullmatch(
-        r"(?:[^\W\d_]{2,}+(?:\^[23])?|[aAI]\b|[\s.,:'?()*-])*", text.replace(numbers[0], " ", 1)
-    ):
-        return read_number(text)
-    return read_number(numbers[0])
-
-
-def _are_equal(one: Number, other: Number) -> bool:
-    """50 % is both 50 and 0.5; a number written with a point may be rounded."""
-    ours, theirs = _readings(one), _readings(other)
-    if one.is_percent and other.is_percent:
-        ours, theirs = ours[:1], theirs[:1]
-    if one.num_decimals or other.num_decimals:
-        ours, theirs = [round(value, _DECIMALS) for value in ours], [round(value, _DECIMALS) for value in theirs]
-    return bool(set(ours) & set(theirs))
-
-
-def _readings(number: Number) -> list[Fraction]:
-    return [number.value, number.value / 100] if number.is_percent else [number.value]

@@ -12,14 +12,7 @@ from fractions import Fraction
 
 from podsrl.score.rewards.canonical import MAX_CHARACTERS, NUMBERS, Number, canonical, has_invisible, plain, read_number
 from podsrl.score.rewards.copied import is_copied, without_words
-from podsrl.score.rewards.expressions import (
-    Reference,
-    are_true,
-    follows,
-    is_close,
-    is_same_expression,
-    reference_of,
-)
+from podsrl.score.rewards.expressions import Reference, are_true, is_close, is_same_expression, reference_of
 from podsrl.score.rewards.extract import find_answer
 from podsrl.score.rewards.reading import EQUALS, Value, last_statement, read_value
 from podsrl.types import Task
@@ -97,9 +90,7 @@ def _agree(value: Value, reference: Number, question: str) -> bool:
         return False
     if number.is_fraction and number.value.denominator == 1 and not reference.is_fraction:
         return False
-    shares = {str(number.value), str(number.value / 100) if number.is_percent else str(number.value)}  # 25% = 1/4
-    is_true = all(any(are_true((claim,), share) for share in shares) for claim in value.claims)
-    return is_close(number, reference.value) and is_true and follows(value)
+    return is_close(number, reference.value) and are_true(value)
 
 
 def _as_written(text: str, value: Fraction) -> list[str]:

@@ -130,20 +130,13 @@ def read_number(text: str) -> Number | None:
     match = _NUMBER.fullmatch(re.sub(r"\s*([/%{}]|\\frac|^[-+])\s*", r"\1", text))
     if match is None or 0 in (int(match["bottom"] or 1), int(match["over"] or 1)):
         return None
-    is_fraction = match["number"] is None or match["over"] is not None
     decimals = (match["number"] or "").partition(".")[2]
-    if decimals and is_fraction:  # 1.5/3 is a division, not a number
+    is_fraction = match["number"] is None or match["over"] is not None
+    part = Fraction((match["number"] or match["top"]).replace(",", "")) / int(match["over"] or match["bottom"] or 1)
+    if (decimals and is_fraction) or (match["mixed"] and part >= 1):  # no numbers: 1.5/3, 2 5/3
         return None
-    if match["number"] is not None:
-        value = Fraction(match["number"].replace(",", "")) / int(match["over"] or 1)
-        if match["mixed"] is not None:
-            if value >= 1:  # `2 5/3` is no way to write a number
-                return None
-            value += int(match["mixed"])
-    else:
-        value = int(match["whole"] or 0) + Fraction(int(match["top"]), int(match["bottom"]))
-    value = -value if match["sign"] == "-" else value
-    return Number(value, len(decimals), bool(match["percent"]), is_fraction)
+    value = int(match["mixed"] or match["whole"] or 0) + part
+    return Number(-value if match["sign"] == "-" else value, len(decimals), bool(match["percent"]), is_fraction)
 
 
 def canonical(answer: str) -> str:

@@ -16,18 +16,19 @@ from podsrl.score.rewards.canonical import MAX_CHARACTERS, Number, canonical, em
 from podsrl.score.rewards.copied import is_copied
 from podsrl.score.rewards.reading import (
     EQUALS,
+    LISTING,
     MAX_WORDS,
     NAME,
+    SEVERAL,
+    STATES,
     Value,
     changed,
     changes,
     doubt,
     last_statement,
-    names_several,
     num_words,
     own_words,
     read_value,
-    states_once,
     without_units,
 )
 
@@ -36,10 +37,9 @@ MIN_DECIMALS = 6
 _DECIMAL = re.compile(r"(?<![0-9.])([0-9]{0,15})\.([0-9]{1,15})(?![0-9.])")
 _WORDS_BEFORE = re.compile(r"(?:[A-Za-z]{2,}\s)+(?=[0-9])")
 _COMMAND = re.compile(r"\\[A-Za-z]+|\\\\")
-_FUNCTIONS = frozenset(r"\sin \cos \tan \cot \sec \csc \ln \log \exp".split())
+_FUNCTIONS = frozenset([r"\sin", r"\cos", r"\tan", r"\cot", r"\sec", r"\csc", r"\ln", r"\log", r"\exp"])
 _PLAIN_COMMANDS = _FUNCTIONS | frozenset(
-    r"\frac \sqrt \pi \cdot \times \circ \infty \cup \cap \in \pm \mp \le \leq \ge \geq \lt \gt \begin \end \\ \mathbb"
-    r" \theta \alpha \beta \mid \overline \triangle \angle \emptyset".split()
+    [r"\frac", r"\sqrt", r"\pi", r"\cdot", r"\times", r"\circ", r"\infty", r"\cup", r"\cap", r"\in", r"\pm", r"\mp", r"\le", r"\leq", r"\ge", r"\geq", r"\lt", r"\gt", r"\begin", r"\end", r"\\", r"\mathbb", r"\theta", r"\alpha", r"\beta", r"\mid", r"\overline", r"\triangle", r"\angle", r"\emptyset"]
 )
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
@@ -120,7 +120,9 @@ def _stated(text: str, own: frozenset[str]) -> str:
     before = text[: len(text) - len(statement)]
     is_list = re.search(r"[{}\[\]]", before) is not None or (":" in before[:-2] and "," in before)
     says_more = re.search(r"[\d\\]", before) and (before.rstrip()[-1:] == ":" or re.search(r"\band\b", before))
-    keeps_all = is_list or says_more or not statement or not states_once(before) or changes(before, own)
+    joined = [found.start() for found in LISTING.finditer(before.rstrip().removesuffix(":"))]
+    states_twice = bool(joined) and STATES.search(before[: joined[-1]]) is not None
+    keeps_all = is_list or says_more or not statement or states_twice or changes(before, own)
     return text if keeps_all else statement
 
 
@@ -130,7 +132,7 @@ def _is_same_by_algebra(piece: str, text: str, reference: Reference, question: s
         text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", _as_union(text) if "\\cup" in reference.text else text)
     names = _NAMES_OF_A_TUPLE.findall(text) if reference.text.startswith("(") else []
     is_turned = names != sorted(names) and ",".join(names) not in question.replace(" ", "")
-    if is_turned or not (_is_alike(text, reference.text) if reference.is_set else not names_several(text)):
+    if is_turned or not (_is_alike(text, reference.text) if reference.is_set else not SEVERAL.search(text)):
         return False
     own = own_words(question)
     *left, right = (part.strip() for part in EQUALS.split(_bare(text, reference, own)))
@@ -156,11 +158,11 @@ def _equals(piece: str, text: str, left: list[str], right: str, reference: Refer
         return False
     exact, value = number_of(reference.expression), read_value(piece, question)
     if exact is not None and value is not None:
-        return is_close(value.number, *exact) and are_true(value.claims, reference.expression) and follows(value)
+        return is_close(value.number, *exact) and are_true(value, reference.expression)
     if "." not in reference.text:  # algebra would round a decimal, and a fraction it would not
         text, right = _DECIMAL.sub(_fraction, text), _DECIMAL.sub(_fraction, right)
     if "=" not in reference.text and not reference.is_set:
-        return equals_by_algebra(right, reference.expression) and are_true(tuple(left), reference.expression)
+        return all(equals_by_algebra(side, reference.expression) for side in (right, *left))
     return equals_by_algebra(_bare(text, reference, own), reference.expression, allows_relations=reference.is_set)
 
 
@@ -217,18 +219,16 @@ def is_close(number: Number, exact: Fraction, is_exact: bool = True) -> bool:
     return abs(number.value) * 10**number.num_decimals in (round(places), int(places))
 
 
-def are_true(claims: tuple[str, ...], value: str) -> bool:
-    """Whether all calculations have the value, by algebra."""
-    if not claims:
-        return True
+def are_true(value: Value, exact: str | None = None) -> bool:
+    """Whether algebra calls all calculations what they should be; for those of the value itself, `exact` or it."""
+    return all(_is_true(claim, number or value.number, None if number else exact) for claim, number in value.claims)
+
+
+def _is_true(claim: str, number: Number, exact: str | None = None) -> bool:
     from podsrl.score.rewards.algebra import equals_by_algebra
 
-    return all(equals_by_algebra(claim, value) for claim in claims)
-
-
-def follows(value: Value) -> bool:
-    """Whether the equations before a value are true."""
-    return all(are_true(step.claims, str(step.number.value)) for step in value.steps)
+    readings = [number.value, number.value / 100] if number.is_percent else [number.value]  # 1/4 = 0.25 = 25%
+    return any(equals_by_algebra(claim, one) for one in ([exact] if exact else map(str, readings)))
 
 
 def _is_alike(text: str, reference: str) -> bool:

@@ -1,23 +1,23 @@
 """Reads a piece of text as one number: `196 has 9 positive divisors` is 9.
 
 What may not stand beside the number decides: another number that competes with it, an alternative, a negation or a
-doubt, a bound or another word that makes another number of it, a step that goes on. All other words may; the lists are
-English. Words of the question never count against a number, unless they compare or multiply.
+doubt, a word that bounds it or makes another one of it, a step that goes on. All other words may. Words of the question
+never count against it, unless they compare or multiply. The lists are English.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 from podsrl.score.rewards.canonical import NUMBERS, Number, has_invisible, plain, read_number
 
-MAX_STEPS, MAX_WORDS = 12, 25
-"""Statements before the one with the answer; words on each side of a value."""
+MAX_WORDS = 25
+"""Words between two numbers, or a number and an end."""
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!\\!)\s+(?=[A-Z0-9\\$*(#])")
 _ITEM = re.compile(r"^\s*[0-9]{1,2}[.)]\s+(?=\S)")
 EQUALS = re.compile(r"(?<![<>!=\\:])=(?![=>])")
@@ -36,7 +36,9 @@ HEDGES = r"\b(?:at\s+(?:least|most|best)|(?:could|may|can)\s+be)\b"
 _DOUBT = re.compile(
     rf"{DENIALS}|{HEDGES}|\?|…|\.\.\.|[~≡]|==|:=|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])", re.IGNORECASE
 )
-_SEVERAL = re.compile(r"\b(?:or|else)\b|\s,\s|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
+SEVERAL = re.compile(
+    r"\b(?:or|else)\b|\s,\s|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE
+)
 _COMPARES = (
     "than half twice thrice double triple quadruple times about around almost over under above below beneath beyond within"
     " between minus plus negative without besides near if and but not less fewer up some any ten tens hundred thousand million"
@@ -47,7 +49,7 @@ _CHANGES = frozenset(
     " reciprocal sin cos tan cot sec csc log ln exp sqrt abs gcd lcm floor ceil ceiling round excess shy short north south third quarter differs unlike versus".split()
 )
 """Words in front of a number that make another one of it, or bound it."""
-_FILLERS = frozenset("the a an of by to from as total sum number value amount only exactly just".split())
+_FILLERS = frozenset(["the", "a", "an", "of", "by", "to", "from", "as", "total", "sum", "number", "value", "amount", "only", "exactly", "just"])
 _CHANGED = re.compile(
     r"[\s(,*]*(and|plus|minus|less|below|over|mod|squared|cubed|raised|divided|multiplied|doubled|tripled|halved|upwards?|tops|point"
     r"|tens|gross|scores?|(?:hundred|thousand|million|billion|trillion|dozen|pair|couple|third|quarter)s?|hal(?:f|ves)|\w+[dt]ths"
@@ -61,11 +63,12 @@ _VERB = re.compile(
     r"|takes?|took|leaves?|leaving|sp(?:ends?|ent)|earn(?:s|ed)?|contains?|remains?|yields?|(?:comes?|amounts?|adds?\s+up|sums?)\s+to)\b",
     re.IGNORECASE,
 )
-_STATES = re.compile(rf"{_VERB.pattern}|\btotals?(?:\s+of)?\b|(?<=[A-Za-z]):", re.IGNORECASE)
-_LISTING = re.compile(r"\b(?:and|also|or|then)\b|:|\s,\s", re.IGNORECASE)
-_GOES_ON = re.compile(r"\b(?:and|plus|minus|times|than|less|to)\b(?!\s+[a-z])|\b(?:and|plus|minus|times|than|less)\b", re.IGNORECASE)
-_LEADS_TO_GIVEN = re.compile(r"\b(?:of|from|for|in|on|with|at|after|per|over|during)(?: (?:the|his|her|their|its|all|these|those|every)){0,2} ?$", re.I)
+STATES = re.compile(rf"{_VERB.pattern}|\btotals?(?:\s+of)?\b|(?<=[A-Za-z]):", re.IGNORECASE)
+LISTING = re.compile(r"\b(?:and|also|or|then)\b|:|\s,\s", re.IGNORECASE)
+_GOES_ON = re.compile(r"\b(?:and|plus|minus|times|than|less)\b", re.IGNORECASE)
+_PREPOSITION = re.compile(r"\b(?:of|from|for|in|on|with|at|after|per|over|during)\b[a-z ]{0,12}$", re.IGNORECASE)
 _CLAUSE = re.compile(r"(?:[A-Za-z'’]+[\s,]+){2,}(?=[-0-9.(\\][^=]*[-+*/\\])")
+_WORDS = re.compile(r"(?<!\\)\b[A-Za-z]{2,}")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _UNITS = frozenset("mgshlLWVNJCFaAI")
 _WORD = re.compile(r"/?\s?([^\W\d_]+)(?:[-'/.][^\W\d_]+)*+(?:\^-?[1-3])?(?:!(?=\s|$))?")
@@ -74,15 +77,17 @@ _TRAILING_UNITS = re.compile(
     r"(?<=[\w)}\]\s])\s*(?<![\\A-Za-z])(?:/\s?)?[A-Za-z]{2,}(?:[\s/.'-]+[A-Za-z]{2,})*(?:\^[23])?$"
 )
 _UNIT_OF_A_FACTOR = re.compile(r"(?:/|\bper)\s*[A-Za-z]{2,}|(?<![\\A-Za-z])[A-Za-z]{2,}")
-_WORKING = re.compile(r"(?<=\S) ?\(\s?=?\s?([^()]*[0-9][^()]*)\)")
-_SCIENTIFIC = re.compile(
-    r"(?<![\w.^])(-?[1-9](?:\.[0-9]{1,30})?)(?:\s*(?:\\times|\\cdot|\*)\s*10\^\{?(-?[0-9]{1,2})\}?|[eE]([-+]?[0-9]{1,2}))(?![0-9])"
+_WORKING = re.compile(r"(?<=\S) ?\(\s?([^()]*[0-9][^()]*)\)")
+_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SHIFTED = re.compile(
+    r"(?<![\w.^])(?:(-?[1-9](?:\.[0-9]{1,30})?)(?:\s*(?:\\times|\\cdot|\*)\s*10\^\{?(-?[0-9]{1,2})\}?|e([-+]?[0-9]{1,2}))(?![0-9])"
+    rf"|(?<!,)([0-9][0-9,]*(?:\.[0-9]+)?)\s+({'|'.join(_SCALES)})(?![A-Za-z]))",
+    re.IGNORECASE,
 )
 _REPEATING = re.compile(r"(?<![\w.])([0-9]*)\.([0-9]{0,20})\\(?:overline|bar)\{?([0-9]{1,20})\}?")
-_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_SCALED = re.compile(rf"(?<![\w.,])([0-9][0-9,]*(?:\.[0-9]+)?)\s+({'|'.join(_SCALES)})(?![A-Za-z])", re.IGNORECASE)
-_NEGATIVE = re.compile(r"^(?:negative|minus)\s+(?=[0-9])|(?<=\bis )(?:negative|minus)\s+(?=[0-9])", re.IGNORECASE)
-_SPOKEN = re.compile(r"((?:[-+*/]|\\times|\\cdot) ?[0-9][0-9.,]*)\s+(?:is(?: equal to)?|equals|gives|makes)\s+(?=[-0-9.\\])")
+_SPOKEN = re.compile(
+    r"((?:[-+*/]|\\times|\\cdot) ?[0-9][0-9.,]*)\s+(?:is(?: equal to)?|equals|gives|makes)\s+(?=[-0-9.\\])"
+)
 _PARTS = {
     "hour": (60, "minute"),
     "minute": (60, "second"),
@@ -92,8 +97,6 @@ _PARTS = {
 }
 _PARTED = re.compile(rf"([0-9]+) ({'|'.join(_PARTS)})s?,? (?:and )?([0-9]+) (minute|second|hour|day|month)s?\b")
 _HALVES = {"half": "1/2", "third": "1/3", "quarter": "1/4"}
-_MIN_WORDS = 3
-"""Words of a sentence that may name the question's numbers before the one that states the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,8 @@ class Value:
     """The one number that a piece of text states."""
 
     number: Number
-    claims: tuple[str, ...] = ()
-    """Calculations that the text equates with the number, `9 * 2` in `9 * 2 = 18`; they are not checked yet."""
-    steps: tuple[Value, ...] = ()
-    """Equations before it, whose claims are not checked yet either."""
+    claims: tuple[tuple[str, Number | None], ...] = ()
+    """Calculations that are not checked yet, such as `9 * 2` in `9 * 2 = 18`, and what they should be; None: the number."""
 
 
 def read_value(piece: str, question: str = "", before: str = "") -> Value | None:
@@ -124,108 +125,87 @@ def read_value(piece: str, question: str = "", before: str = "") -> Value | None
     """
     if has_invisible(piece):
         return None
-    ages = {**dict.fromkeys(_results(before), 1), **dict.fromkeys(_given(question), 2)}
-    found = [plain(one) for one in statements(piece)]
-    own = own_words(question)
-    derived = _read_derived(found, ages, question, own) if len(found) > 1 else None
-    return derived or _read(plain(piece), ages, question, own)
+    results = " ; ".join(re.findall(r"=\s*[$\\]{0,2}([0-9][0-9.,]*)", before))
+    ages = {**dict.fromkeys(_numbers(results), 1), **dict.fromkeys(_given(question), 2)}
+    return _read_last([plain(one) for one in statements(piece)], ages, question) or _read(plain(piece), ages, question)
 
 
-def _read_derived(found: list[str], ages: dict[Fraction, int], question: str, own: frozenset[str]) -> Value | None:
+def _read_last(found: list[str], ages: dict[Fraction, int], question: str) -> Value | None:
     """The last of several statements, where the question or an equation accounts for every other number."""
-    *before, last = found
-    value = _read(last, ages, question, own)
-    if value is None or len(before) > MAX_STEPS:
+    value = _read(found[-1], ages, question) if len(found) > 1 else None
+    if value is None:
         return None
-    known, steps, used = {*ages, value.number.value}, [], _numbers(last)
-    for text in reversed(before):
-        step = _read(text, ages, question, own) if "=" in text else None
+    known, claims, used = {*ages, value.number.value}, value.claims, _numbers(found[-1])
+    for text in reversed(found[:-1]):
+        step, numbers = (_read(text, ages, question) if "=" in text else None), _numbers(text)
         if step is not None and step.claims and step.number.value in used:
-            steps.append(step)
+            claims += tuple((claim, number or step.number) for claim, number in step.claims)
             known.add(step.number.value)
-        elif not _names_only(text, known, value.number.value):
+        elif "=" in text or doubt(text) or SEVERAL.search(text) or not numbers <= known or (num_words(text) < 3 and numbers != {value.number.value}):
             return None
-        used |= _numbers(text)
-    return replace(value, steps=tuple(steps))
+        used |= numbers
+    return Value(value.number, claims)
 
 
-def _names_only(text: str, known: set[Fraction], value: Fraction) -> bool:
-    """Whether a sentence names known numbers alone, or the value again."""
-    numbers = _numbers(text)
-    is_plain = not (doubt(text) or names_several(text) or "=" in text)
-    return is_plain and numbers <= known and (numbers <= {value} or num_words(text) >= _MIN_WORDS)
-
-
-def _read(text: str, ages: dict[Fraction, int], question: str, own: frozenset[str]) -> Value | None:
+def _read(text: str, ages: dict[Fraction, int], question: str) -> Value | None:
     """One statement."""
     for pattern, by in _REWRITES:
         text = pattern.sub(by, text)
     text = _PARTED.sub(functools.partial(_in_one_unit, question=question), text)
     *left, right = (part.strip() for part in EQUALS.split(text))
-    right, working = _without_working(right)
-    if doubt(text, own) or names_several(text) or num_words(" ".join(left)) > MAX_WORDS:
-        return None
-    number = _stated_number(right, ages, own)
-    if number is None:
-        return None
+    working = [found for found in _WORKING.finditer(right) if not _WORDS.search(_calculation(found[1]))]
+    for found in reversed(working):
+        right = right[: found.start()] + right[found.end() :]
+    own = own_words(question)
+    is_clear = not doubt(text, own) and not SEVERAL.search(text) and num_words(" ".join(left)) <= MAX_WORDS
+    number = _stated_number(right, ages, own) if is_clear else None
     has_name = bool(left) and NAME.fullmatch(left[0]) is not None
-    claims = [re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", _calculation(part.rpartition("because ")[2])) for part in left]
+    claims = [_calculation(part.rpartition("because ")[2]) for part in left]
     claims = [one for one in claims if not (NAME.fullmatch(one) or (has_name and not re.search("[0-9]", one)))]
-    return Value(number, (*claims, *working))
+    claims += [_calculation(found[1]) for found in working]
+    return None if number is None else Value(number, tuple((claim, None) for claim in claims))
 
 
 def _stated_number(text: str, ages: dict[Fraction, int], own: frozenset[str]) -> Number | None:
+    """The one number of a text without an equals sign."""
     found = list(NUMBERS.finditer(text))
-    place = _newest(text, found, ages)
-    if place is None:
-        return None
-    ends = [0, *(one.end() for one in found)]
-    before = text[ends[place] : found[place].start()]
-    gaps = [text[end : one.start()] for end, one in zip(ends[1:], found[1:], strict=False)]
-    after = [*gaps[place:], text[ends[-1] :]]
-    statement = last_statement(before)
-    if changes(before, own) or changed(after[0], own):
-        return None
-    if before[-1:].isalpha() or max(num_words(text[: found[place].start()]), *map(num_words, after)) > MAX_WORDS:
-        return None
-    written = found[place][0]
-    if written.startswith(("- ", "+ ")) and statement.strip(" ("):  # "Answer - 18" is no negative number
-        return None
-    if not (_is_plain(statement, frozenset("aAI")) and all(_is_plain(gap, _UNITS) for gap in after)):
-        return None
-    return read_number(written.strip())
-
-
-def _newest(text: str, found: list[re.Match[str]], ages: dict[Fraction, int]) -> int | None:
-    """The place of the number that a text states; None where others compete with it."""
-    if not found:
-        return None
     numbers = [read_number(one[0].strip()) for one in found]
+    edges = zip((0, *(one.end() for one in found)), (*(one.start() for one in found), len(text)), strict=True)
+    gaps = [text[start:end] for start, end in edges]
+    place = _newest(numbers, gaps, ages)
+    if place is None or max(map(num_words, gaps)) > MAX_WORDS:
+        return None
+    before, after, written = gaps[place], gaps[place + 1 :], found[place][0]
+    statement = last_statement(before)
+    is_joined = before[-1:].isalpha() or (written.startswith(("- ", "+ ")) and statement.strip(" ("))  # "Answer - 18"
+    is_changed = changes(before, own) or changed(after[0], own)
+    is_plain = _is_plain(statement, frozenset("aAI")) and all(_is_plain(gap, _UNITS) for gap in after)
+    return numbers[place] if is_plain and not is_changed and not is_joined else None
+
+
+def _newest(numbers: list[Number | None], gaps: list[str], ages: dict[Fraction, int]) -> int | None:
+    """The place of the number that a text states; None where others compete with it."""
     old = [0 if number is None else ages.get(number.value, 0) for number in numbers]
     newest = [place for place, age in enumerate(old) if age == min(old)]
-    gaps = [text[one.end() : other.start()] for one, other in zip(found, found[1:], strict=False)]
-    leads = bool(gaps) and _STATES.search(gaps[-1]) is not None and not _LISTING.search(gaps[-1])
-    if leads and newest[-1] == len(found) - 1:
-        return newest[-1]
+    last = len(numbers) - 1
+    if last > 0 and newest[-1] == last and STATES.search(gaps[last]) and not LISTING.search(gaps[last]):
+        return last
+    if not newest or (len(newest) > 1 and min(old) == 0):
+        return None
     place = newest[0]
-    if len(newest) > 1 and not min(old):
-        return None
-    if place and not _is_led(text[: found[place - 1].start()], gaps[place - 1]):
-        return None
-    return place if all(map(_is_aside, gaps[place:])) else None
+    is_led = place == 0 or _is_led(gaps[place - 1], gaps[place])
+    return place if is_led and all(map(_is_aside, gaps[place + 1 : -1])) else None
 
 
 def _is_led(before: str, gap: str) -> bool:
     """Whether the words between a given number and a new one lead to the new one."""
-    has_verb = _VERB.search(gap) is not None
-    has_clause = num_words(gap) > 1 or (num_words(gap) == 1 and _LEADS_TO_GIVEN.search(before) is not None)
-    return has_verb or (has_clause and _LISTING.search(gap) is None)
+    has_clause = num_words(gap) > 1 or (num_words(gap) == 1 and _PREPOSITION.search(before) is not None)
+    return _VERB.search(gap) is not None or (has_clause and not LISTING.search(gap))
 
 
 def _is_aside(gap: str) -> bool:
     """Whether the words between a number and a given one behind it say what the first came from."""
-    has_clause = num_words(gap) > 1 or _LEADS_TO_GIVEN.search(gap) is not None
-    return has_clause and _GOES_ON.search(gap) is None
+    return (num_words(gap) > 1 or _PREPOSITION.search(gap) is not None) and not _GOES_ON.search(gap)
 
 
 def _is_plain(text: str, letters: frozenset[str]) -> bool:
@@ -234,24 +214,10 @@ def _is_plain(text: str, letters: frozenset[str]) -> bool:
     return alone <= letters and _BETWEEN_WORDS.fullmatch(_WORD.sub("", text)) is not None
 
 
-def _without_working(text: str) -> tuple[str, list[str]]:
-    """A text without the calculations in brackets behind its number, `18 (= 9 * 2)`, and these."""
-    found: list[str] = []
-
-    def take(match: re.Match[str]) -> str:
-        bare = _calculation(match[1])
-        if re.search(r"(?<!\\)\b[A-Za-z]{2,}", bare):
-            return match[0]
-        found.append(bare)
-        return ""
-
-    return _WORKING.sub(take, text), found
-
-
 def changes(before: str, own: frozenset[str]) -> bool:
     """Whether the words in front of a number bound it or make another one of it."""
-    words = _LETTERS.findall(_VERB.split(before)[-1].lower())
-    last = next((word for word in reversed(words) if word not in _FILLERS), "")
+    words = (word for word in reversed(_LETTERS.findall(_VERB.split(before)[-1].lower())) if word not in _FILLERS)
+    last = next(words, "")
     return last in _CHANGES and _stem(last) not in own
 
 
@@ -271,17 +237,6 @@ def doubt(text: str, own: frozenset[str] = frozenset()) -> bool:
     return any(_stem(found[0]) not in own for found in _DOUBT.finditer(text))
 
 
-def states_once(before: str) -> bool:
-    """Whether the words up to a stated value state no other one: "and" and the like may not join two statements.
-
-    Example:
-        >>> states_once("The answer is "), states_once("It is 17, and it is ")
-        (True, False)
-    """
-    joined = list(_LISTING.finditer(before.rstrip().removesuffix(":")))
-    return not joined or _STATES.search(before[: joined[-1].start()]) is None
-
-
 def statements(text: str) -> list[str]:
     """Give the sentences of all lines, without the signs of a list before them.
 
@@ -299,14 +254,9 @@ def sentences(line: str) -> list[str]:
     return [sentence.strip() for sentence in found if any(map(str.isalnum, sentence))]
 
 
-def names_several(text: str) -> bool:
-    """Whether a plain text has an alternative, or a sign of several values."""
-    return _SEVERAL.search(text) is not None
-
-
 def last_statement(text: str) -> str:
     """Give what follows the last verb that states a value, or colon: all of the text where there is neither."""
-    return text[max((found.end() for found in _STATES.finditer(text)), default=0) :].strip()
+    return text[max((found.end() for found in STATES.finditer(text)), default=0) :].strip()
 
 
 def num_words(text: str) -> int:
@@ -320,11 +270,10 @@ def without_units(text: str) -> str:
 
 
 def _calculation(text: str) -> str:
-    """A calculation with numbers without the words before it and its units."""
-    text = _CLAUSE.split(last_statement(text))[-1]
-    if re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text) and not re.search(
-        r"\\(?!times|cdot|frac)", text
-    ):
+    """A calculation with numbers, without the words before it, its units and commas within numbers."""
+    text = re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", _CLAUSE.split(last_statement(text))[-1])
+    has_sign = re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text)
+    if has_sign and not re.search(r"\\(?!times|cdot|frac)", text):
         text = _UNIT_OF_A_FACTOR.sub("", text)
     return without_units(text)
 
@@ -347,13 +296,8 @@ def _given(question: str) -> frozenset[Fraction]:
     return frozenset(_numbers(plain(question)))
 
 
-def _results(text: str) -> set[Fraction]:
-    """The numbers right behind the equals signs of a text."""
-    return _numbers(" ; ".join(re.findall(r"=\s*[$\\]{0,2}([0-9][0-9.,]*)", text)))
-
-
 def _numbers(text: str) -> set[Fraction]:
-    found: Iterable[Number | None] = (read_number(match[0].strip()) for match in NUMBERS.finditer(text))
+    found = (read_number(match[0].strip()) for match in NUMBERS.finditer(text))
     return {number.value for number in found if number is not None}
 
 
@@ -367,8 +311,9 @@ def _in_one_unit(match: re.Match[str], question: str) -> str:
     return f"{total} {part}s" if asked[1] else f"{Fraction(total, ratio)} {unit}s"
 
 
-def _scientific(match: re.Match[str]) -> str:
-    return format(Decimal(match[1]).scaleb(int(match[2] or match[3])), "f")
+def _shifted(match: re.Match[str]) -> str:
+    power = int(match[2] or match[3] or _SCALES[(match[5] or "thousand").lower()])
+    return format(Decimal((match[1] or match[4]).replace(",", "")).scaleb(power), "f")
 
 
 def _repeating(match: re.Match[str]) -> str:
@@ -377,20 +322,15 @@ def _repeating(match: re.Match[str]) -> str:
     return f"{int(whole) * nines + int(fixed + period) - int(fixed or '0')}/{nines}"
 
 
-def _scaled(match: re.Match[str]) -> str:
-    return format(Decimal(match[1].replace(",", "")).scaleb(_SCALES[match[2].lower()]), "f")
-
-
 _REWRITES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"^(?:[-•*]|1[.)]) (?=[0-9.,]+ [A-Za-z])|^1[.)] (?=[0-9.,]+$)"), ""),
-    (re.compile(r"^([^=()]+?) ?\( ?= ?([^=]+)\)$"), r"\2 = \1"),
     (re.compile(r"(?<=[0-9]) and (?:a|one)[ -](half|third|quarter)\b"), lambda match: f" {_HALVES[match[1]]}"),
-    (_SCIENTIFIC, _scientific),
+    (_SHIFTED, _shifted),
     (_REPEATING, _repeating),
-    (_SCALED, _scaled),
-    (_NEGATIVE, "-"),
+    (re.compile(r"(?:^|(?<=\bis ))(?:negative|minus)\s+(?=[0-9])", re.IGNORECASE), "-"),
     (re.compile(r"(?<=[0-9]) minus (?=[0-9])"), " - "),
     (_SPOKEN, r"\1 = "),
     (re.compile(r" o'clock\b"), ""),
+    (re.compile(r"\(\s?=\s?"), "("),
 ]
-"""Items of a list, `18 (= 9 * 2)`, "3 and a half", scientific notation, repeating decimals, scales and signs."""
+"""Items of a list, "3 and a half", scientific notation and scales, repeating decimals, signs, `9 * 2 is 18`, the time."""
