@@ -12,34 +12,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 
+from podsrl.score.rewards import reading
 from podsrl.score.rewards.canonical import MAX_CHARACTERS, Number, canonical, empty_reference, plain
 from podsrl.score.rewards.copied import is_copied
-from podsrl.score.rewards.reading import (
-    EQUALS,
-    LISTING,
-    MAX_WORDS,
-    NAME,
-    SEVERAL,
-    STATES,
-    Value,
-    changed,
-    changes,
-    doubt,
-    last_statement,
-    num_words,
-    own_words,
-    read_value,
-    without_units,
-)
+from podsrl.score.rewards.reading import EQUALS, MAX_WORDS, NAME, Value, read_value
 
 MIN_DECIMALS = 6
 """Decimals that a rounded answer needs, where no decimal writes the reference exactly."""
 _DECIMAL = re.compile(r"(?<![0-9.])([0-9]{0,15})\.([0-9]{1,15})(?![0-9.])")
 _WORDS_BEFORE = re.compile(r"(?:[A-Za-z]{2,}\s)+(?=[0-9])")
 _COMMAND = re.compile(r"\\[A-Za-z]+|\\\\")
-_FUNCTIONS = frozenset([r"\sin", r"\cos", r"\tan", r"\cot", r"\sec", r"\csc", r"\ln", r"\log", r"\exp"])
-_PLAIN_COMMANDS = _FUNCTIONS | frozenset(
-    [r"\frac", r"\sqrt", r"\pi", r"\cdot", r"\times", r"\circ", r"\infty", r"\cup", r"\cap", r"\in", r"\pm", r"\mp", r"\le", r"\leq", r"\ge", r"\geq", r"\lt", r"\gt", r"\begin", r"\end", r"\\", r"\mathbb", r"\theta", r"\alpha", r"\beta", r"\mid", r"\overline", r"\triangle", r"\angle", r"\emptyset"]
+_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|ln|log|exp)")
+_PLAIN_COMMAND = re.compile(
+    r"\\(?:frac|sqrt|pi|cdot|times|circ|infty|cup|cap|in|pm|mp|leq?|geq?|lt|gt|begin|end|\\|mathbb|theta|alpha|beta|mid|overline|triangle|angle|emptyset)"
 )
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _SETS = re.compile(r"[,;\[(<>]|\\(?:cup|in|pm|mp|infty|le|ge|leq|geq|lt|gt|emptyset|begin)(?![A-Za-z])")
@@ -49,17 +34,19 @@ _NAMES_OF_A_TUPLE = re.compile(r"([a-z])(?=\s*(?:,\s*[a-z]\s*){0,9}\)?\s*=)")
 _BASE = re.compile(r"\(?(-?[0-9][0-9A-Z.]*)\)?_\{?([0-9]{1,2})\}?")
 _ROUNDED = re.compile(r"([^=]*[^=\s])\s*\\approx\s*(-?[0-9]{1,15}(?:\.([0-9]{1,15}))?)((?:\s[A-Za-z]+)*)")
 _CHOICE = re.compile(
-    r"(?:(?:option|choice|answer)\s+)?(?:\(([A-Z])\)|([A-Z])(?![A-Za-z]))[).:]*(?:\s+(\S.*))?", re.IGNORECASE
+    r"((?:option|choice|answer)\s+)?(?:\(([A-Z])\)|([A-Z])(?![A-Za-z]))([).:]*)(?:\s+(\S.*))?", re.IGNORECASE
 )
-_MARKED_CHOICE = re.compile(r"(?:(?:option|choice|answer)\s+)?(?:\([A-Z]\)|[A-Z][).:])", re.IGNORECASE)
 _OTHER_CHOICE = re.compile(r"(?<![A-Za-z])[A-Z](?![A-Za-z])|\b(?:or|and)\b|[;|]")
-_END = r"(-?[0-9A-Za-z\\{}/.]{1,30})"
-_BELOW = re.compile(rf"[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
-_ABOVE = re.compile(rf"[a-z]\s*(>|\\geq?(?![A-Za-z]))\s*{_END}")
-_BETWEEN = re.compile(rf"{_END}\s*(<|\\leq?(?![A-Za-z]))\s*[a-z]\s*(<|\\leq?(?![A-Za-z]))\s*{_END}")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|leq|ge|geq|lt|gt)(?![A-Za-z])")
 _LETTER = re.compile(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])|\\(?:theta|alpha|beta)(?![A-Za-z])")
 _NAME = re.compile(r"^[^=]*=(?!.*=)|^[A-Za-z]\s*\\in(?![A-Za-z])")
+_END, _LESS, _MORE = r"(-?[0-9A-Za-z\\{}/.]{1,30})", r"(<|\\leq?(?![A-Za-z]))", r"(>|\\geq?(?![A-Za-z]))"
+_INTERVAL = re.compile(rf"(?:{_END}\s*{_LESS}\s*)?[a-z]\s*{_LESS}\s*{_END}|[a-z]\s*{_MORE}\s*{_END}")
+_KEEPS_ALL = re.compile(
+    rf"[{{}}\[\]]|:.*,.*..|,.*:..|[\d\\].*(?::\s*$|\band\b)|(?:{reading.STATES.pattern}).*\b(?:and|also|or|then)\b",
+    re.I,
+)
+"""What stands before a statement that is not all of it: a list, or another statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +75,7 @@ def reference_of(answer: str) -> Reference:
     value = read_value(answer)
     has_words_before = re.match(r"[^\W\d_]{2,}", text) is not None
     number = value.number if value is not None and not value.claims and not has_words_before else None
-    expression = without_units(text) or text
+    expression = reading.without_units(text) or text
     formula = _ENVIRONMENT.sub("", expression)
     is_words = bool(re.search(r"(?<![\\A-Za-z])[A-Za-z]{4,}", formula) or re.search(r":[0-9]{2} [ap]m$", text)) or (
         text.isalpha() and (len(text) > 2 or "A" <= text <= "Z" or "\\text" in answer or "\\mbox" in answer)
@@ -98,14 +85,18 @@ def reference_of(answer: str) -> Reference:
 
 def is_same_expression(piece: str, reference: Reference, question: str, before: str = "") -> bool:
     """Whether a piece of text states the reference: letter by letter, as a choice, or by algebra."""
-    text, own, wanted = _without_rounding(plain(piece), reference), own_words(question), canonical(reference.text)
+    text, own, wanted = (
+        _without_rounding(plain(piece), reference),
+        reading.own_words(question),
+        canonical(reference.text),
+    )
     statement = _stated(text, own)
-    if num_words(text) > MAX_WORDS or doubt(text.removesuffix(statement), own):
+    if reading.num_words(text) > MAX_WORDS or reading.doubt(text.removesuffix(statement), own):
         return False
     written = {canonical(statement), canonical(text)}
     if wanted in written or (reference.is_words and wanted.lower() in {one.lower() for one in written}):
         return True
-    if doubt(text, own):
+    if reading.doubt(text, own):
         return False
     if re.fullmatch(r"[A-Z]", wanted) and wanted in (_choice_of(statement), _choice_of(text)):
         return True
@@ -114,16 +105,11 @@ def is_same_expression(piece: str, reference: Reference, question: str, before: 
 
 def _stated(text: str, own: frozenset[str]) -> str:
     """What follows "the answer is" or the like; all of the text where no such words lead to it."""
-    statement = last_statement(text)
+    statement = reading.last_statement(text)
     if statement == text and (words := _WORDS_BEFORE.match(text)):
         statement = text[words.end() :]
     before = text[: len(text) - len(statement)]
-    is_list = re.search(r"[{}\[\]]", before) is not None or (":" in before[:-2] and "," in before)
-    says_more = re.search(r"[\d\\]", before) and (before.rstrip()[-1:] == ":" or re.search(r"\band\b", before))
-    joined = [found.start() for found in LISTING.finditer(before.rstrip().removesuffix(":"))]
-    states_twice = bool(joined) and STATES.search(before[: joined[-1]]) is not None
-    keeps_all = is_list or says_more or not statement or states_twice or changes(before, own)
-    return text if keeps_all else statement
+    return text if not statement or _KEEPS_ALL.search(before) or reading.changes(before, own) else statement
 
 
 def _is_same_by_algebra(piece: str, text: str, reference: Reference, question: str) -> bool:
@@ -132,9 +118,9 @@ def _is_same_by_algebra(piece: str, text: str, reference: Reference, question: s
         text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", _as_union(text) if "\\cup" in reference.text else text)
     names = _NAMES_OF_A_TUPLE.findall(text) if reference.text.startswith("(") else []
     is_turned = names != sorted(names) and ",".join(names) not in question.replace(" ", "")
-    if is_turned or not (_is_alike(text, reference.text) if reference.is_set else not SEVERAL.search(text)):
+    if is_turned or not (_is_alike(text, reference.text) if reference.is_set else not reading.SEVERAL.search(text)):
         return False
-    own = own_words(question)
+    own = reading.own_words(question)
     *left, right = (part.strip() for part in EQUALS.split(_bare(text, reference, own)))
     is_relation = "=" in reference.text
     if left and not is_relation and (not reference.is_set or "pmatrix" in reference.text):
@@ -153,7 +139,7 @@ def _is_same_by_algebra(piece: str, text: str, reference: Reference, question: s
 def _equals(piece: str, text: str, left: list[str], right: str, reference: Reference, question: str) -> bool:
     from podsrl.score.rewards.algebra import equals_by_algebra, number_of
 
-    own = own_words(question)
+    own = reading.own_words(question)
     if not _knows(text, reference, own) or ("'" in text and "'" not in reference.text):
         return False
     exact, value = number_of(reference.expression), read_value(piece, question)
@@ -168,9 +154,9 @@ def _equals(piece: str, text: str, left: list[str], right: str, reference: Refer
 
 def _bare(text: str, reference: Reference, own: frozenset[str]) -> str:
     """Without the unit behind it; letters that the reference has too are no unit."""
-    bare = without_units(text)
+    bare = reading.without_units(text)
     unit = text[len(bare) :]
-    return text if set(re.findall(r"[A-Za-z]", unit)) <= set(reference.text) or changed(unit, own) else bare
+    return text if set(re.findall(r"[A-Za-z]", unit)) <= set(reference.text) or reading.changed(unit, own) else bare
 
 
 def _fraction(match: re.Match[str]) -> str:
@@ -180,8 +166,9 @@ def _fraction(match: re.Match[str]) -> str:
 def _knows(text: str, reference: Reference, own: frozenset[str]) -> bool:
     """Whether a text has no command that would compute, and no word."""
     commands = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
-    if commands - _PLAIN_COMMANDS or ("=" in reference.text and commands & _FUNCTIONS):  # these may never end
-        return False
+    functions = {command for command in commands if _FUNCTION.fullmatch(command)}
+    if not all(map(_PLAIN_COMMAND.fullmatch, commands - functions)) or ("=" in reference.text and functions):
+        return False  # algebra may solve equations of functions for ever
     words = _WORDS.findall(_ENVIRONMENT.sub("", _bare(text, reference, own)))
     if reference.is_set or not _WORDS.search(reference.expression):  # beside letters, none is a unit
         words = [word for word in words if len(word) > 1]
@@ -203,9 +190,9 @@ def _without_rounding(text: str, reference: Reference) -> str:
 def _choice_of(text: str) -> str | None:
     """The letter of a choice, its own text left out; None where the text is no choice, or names two."""
     found = _CHOICE.fullmatch(text)
-    if found is None or (found[3] and (_OTHER_CHOICE.search(found[3]) or not _MARKED_CHOICE.match(text))):
+    if found is None or (found[5] and (_OTHER_CHOICE.search(found[5]) or not (found[2] or found[4]))):
         return None
-    return (found[1] or found[2]).upper()
+    return (found[2] or found[3]).upper()
 
 
 def is_close(number: Number, exact: Fraction, is_exact: bool = True) -> bool:
@@ -256,19 +243,12 @@ def _shape(text: str) -> tuple[str, int]:
 
 def _as_union(text: str) -> str:
     """Inequalities that "or" joins, as a union of intervals."""
-    parts = [_interval(part.strip()) for part in re.split(r"\bor\b", text)]
-    return r"\cup".join(part for part in parts if part) if len(parts) > 1 and all(parts) else text
+    found = [_INTERVAL.fullmatch(part.strip()) for part in re.split(r"\bor\b", text)]
+    return r"\cup".join(_interval(one) for one in found if one) if len(found) > 1 and all(found) else text
 
 
-def _interval(text: str) -> str | None:
-    if found := _BELOW.fullmatch(text):
-        return rf"(-\infty,{found[2]}{_bracket(found[1], ')]')}"
-    if found := _ABOVE.fullmatch(text):
-        return rf"{_bracket(found[1], '([')}{found[2]},\infty)"
-    if found := _BETWEEN.fullmatch(text):
-        return f"{_bracket(found[2], '([')}{found[1]},{found[4]}{_bracket(found[3], ')]')}"
-    return None
-
-
-def _bracket(sign: str, open_and_closed: str) -> str:
-    return open_and_closed[sign.startswith("\\")]
+def _interval(found: re.Match[str]) -> str:
+    low, left, right, high, above, least = found.groups()
+    low, high = (least, r"\infty") if least else (low or r"-\infty", high)
+    opening, closing = ("[" if "\\" in (left or above or "") else "("), ("]" if "\\" in (right or "") else ")")
+    return f"{opening}{low},{high}{closing}"

@@ -1,4 +1,4 @@
-r"""Finds the answer of a completion: in answer tags, in a box, behind `####`, or in the last sentence (docs/answers.md).
+r"""Finds the answer of a completion: in answer tags, a box, behind `####`, or in the last sentence (docs/answers.md).
 
 Every search is linear in the text's length.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from podsrl.lib.boxed import boxes
 from podsrl.score.rewards.canonical import canonical
@@ -20,32 +20,32 @@ _END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]|(?:<an(?:s(?:w(?:
 """A chat template's marks, written as text, or an opening tag that the limit cut: the answer ends before it."""
 _TAG = re.compile(
     r"(?P<think_end></think>)|(?P<think><think>)"
-    r"|(?P<end></\s{0,3}answer\b\s{0,3}>?|(?<!<)/answer>|</(?:a(?:n(?:s(?:w(?:er?)?)?)?)?)?\s*\Z)|(?P<start><\s{0,3}answer\b\s{0,3}>?|(?<![\w</])answer>)",
+    r"|(?P<end></\s{0,3}answer\b\s{0,3}>?|(?<!<)/answer>|</(?:a(?:n(?:s(?:w(?:er?)?)?)?)?)?\s*\Z)"
+    r"|(?P<start><\s{0,3}answer\b\s{0,3}>?|(?<![\w</])answer>)",
     re.IGNORECASE,
 )
 """A tag, perhaps without one of its brackets: `answer>`, `</answer`."""
 _BETWEEN_BOXES = re.compile(r"[\s$,;.*\\()\[\]]{0,12}(?:and|or)?[\s$,;.*\\()\[\]]{0,12}")
 _BEFORE_BOX = re.compile(rf"(?:{DENIALS}|\\(?:ne|neq|not)|≠|\b(?:than|minus|negative|twice|half))$", re.IGNORECASE)
 _BEFORE_TAGGED_BOX = re.compile(
-    rf"(?:{HEDGES}|[<>≤≥≈~]|\\(?:le|leq|ge|geq|approx|sim)|\b(?:or|about|around|almost|up\s+to))$", re.IGNORECASE
+    rf"(?:{HEDGES}|[<>≤≥≈~]|\\[lg]eq?|\b(?:or|about|around|almost|up\s+to))$", re.IGNORECASE
 )
 """In a long text "at least" and "can be" before a box are often part of the statement that it ends."""
 _AFTER_BOX = re.compile(
     r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)",
     re.IGNORECASE,
 )
-_NEXT_QUESTION = r"\b(?:question|problem|exercise|example|q|user|human|instruction)\b[ \d*]{0,6}:"
+_LABEL_OF_A_QUESTION = r"\b(?:question|problem|exercise|example|q|user|human|instruction)\b[\d\s*]{0,6}:"
+_ASKS = re.compile(rf"\?|{_LABEL_OF_A_QUESTION}", re.IGNORECASE)
 _HASHES = re.compile(
-    rf"####[ \t]*+(?=[^\w\n]{{0,3}}(?:[0-9]|\\[a-z]))(?![0-9]{{1,2}}(?:st|nd|rd|th)|[0-9][.)]\s)((?:(?!{_NEXT_QUESTION}|####)[^\n])+)",
+    rf"####\s*+(?=[^\w\n]{{0,3}}(?:[0-9]|\\[a-z]))(?![0-9]+(?:st|nd|rd|th)|[0-9][.)]\s)((?:(?!{_LABEL_OF_A_QUESTION}|####)[^\n])+)",
     re.IGNORECASE,
 )
-"""The mark that ends a solution of GSM8K; of Markdown's headings none begins with a number that is no ordinal."""
-_ASKS = re.compile(rf"\?|{_NEXT_QUESTION}", re.IGNORECASE)
+"""GSM8K's mark for the answer at a solution's end; a heading of Markdown begins with a word or an ordinal."""
 _MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
 _LABEL = re.compile(r"^[*\s]*(?:####|(?:final\s+)?answer[*\s]*:)", re.IGNORECASE)
 _FAREWELL = re.compile(
-    r"(?:(?:this|that) is (?:the|my) (?:final )?answer|i hope (?:it|this|that)"
-    r"|(?:please )?let me know|(?:please )?feel free|if you (?:have|need|want)|thank)\b[^0-9\\$]*",
+    r"(?:(?:this|that)\sis\s(?:the|my)\s(?:final\s)?answer|i\shope\s(?:it|this|that)|(?:please\s)?let\sme\sknow|(?:please\s)?feel\sfree|if\syou\s(?:have|need|want)|thank)\b[^0-9\\$]*",
     re.IGNORECASE,
 )
 """Words to the reader that say nothing about the answer."""
@@ -54,8 +54,7 @@ _MAX_GUESS, _MAX_NAME_WORDS = 80, 2
 _PLAIN_WORD = re.compile(r"[A-Za-z]{2,}[.,:;]?")
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """What stands between two tags, next to each other in the text, one of which is an answer's."""
 
     text: str
@@ -68,14 +67,11 @@ class Piece:
 
 
 def find_answer(completion: str) -> str | None:
-    r"""Give the one piece of a text that counts as its answer.
+    r"""Give the one piece of a text that counts as its answer; None where the text is blank outside of its thoughts.
 
     In this order: what stands in the answer tags, however broken, outside of a thought rather than in it, closed rather
-    than not (different ones are a list); the last box outside of a thought; what follows the first `####`; the last
-    sentence. Of tags that hold a box, the box. Where the text goes on with another question after `####`, it ends there.
-
-    Returns:
-        The piece; None where the text is blank outside of its thoughts.
+    than not; the last box outside of a thought; what follows `####`; the last sentence. Of tags that hold a box, the
+    box. Different answers of one place are a list. A text ends behind `####` where it goes on with another question.
 
     Example:
         >>> find_answer(r"<think>\boxed{17}</think> <answer>18</answer> 16"), find_answer(r"So \boxed{8}, my friend.")
@@ -86,9 +82,9 @@ def find_answer(completion: str) -> str | None:
     if not pieces:
         text = without_thoughts(completion)
         if not any(map(str.isalnum, text)):
-            return _boxed(completion, is_tagged=False)
-        text, marks = _first_solution(text)
-        return _boxed(text, is_tagged=False) or marks or last_sentence(text)
+            return _boxed(completion)
+        text, marked = _first_solution(text)
+        return _boxed(text) or marked or last_sentence(text)
     best = max((not piece.is_thought, piece.is_closed) for piece in pieces)
     return _listed(_in_tags(piece) or "" for piece in pieces if (not piece.is_thought, piece.is_closed) == best)
 
@@ -98,8 +94,7 @@ def _listed(found: Iterable[str]) -> str:
 
 
 def _in_tags(piece: Piece) -> str | None:
-    text = piece.text
-    return _boxed(text, is_tagged=True) or (text if piece.has_start else last_sentence(text))
+    return _boxed(piece.text, is_tagged=True) or (piece.text if piece.has_start else last_sentence(piece.text))
 
 
 def _first_solution(text: str) -> tuple[str, str]:
@@ -112,7 +107,7 @@ def _first_solution(text: str) -> tuple[str, str]:
     return text, _listed(sentences(mark[0])[0].rstrip(" .") for mark in marks)
 
 
-def _boxed(text: str, *, is_tagged: bool) -> str | None:
+def _boxed(text: str, *, is_tagged: bool = False) -> str | None:
     """What the last box holds, with a doubt that stands beside it; boxes side by side are one list."""
     found = [box for box in boxes(text) if box.content]
     found = [box for box in found if box.is_closed] or found
@@ -137,18 +132,14 @@ def answer_pieces(text: str) -> Iterator[Piece]:
         >>> [piece.text for piece in answer_pieces("<answer>8 <answer>9</answer></answer>")]
         ['8', '9']
     """
-    tags = list(_TAG.finditer(text))
-    last_thought_end = max((tag.start() for tag in tags if tag.lastgroup == "think_end"), default=-1)
+    tags = [(tag.lastgroup, tag.start(), tag.end()) for tag in _TAG.finditer(text)]
+    last_thought_end = max((start for kind, start, _ in tags if kind == "think_end"), default=-1)
     is_thought = False
-    for tag, following in pairwise((None, *tags, None)):
-        before, after = (None if tag is None else tag.lastgroup), (None if following is None else following.lastgroup)
-        start, stop = (0 if tag is None else tag.end()), (len(text) if following is None else following.start())
+    for (before, _, start), (after, stop, _) in pairwise([(None, 0, 0), *tags, (None, len(text), 0)]):
         is_thought = before == "think" or (is_thought and before != "think_end")
-        piece = text[start:stop].strip()
-        if piece and (before == "start" or after == "end"):
-            yield Piece(
-                piece, (before, after) == ("start", "end"), is_thought and start < last_thought_end, before == "start"
-            )
+        if (piece := text[start:stop].strip()) and (before == "start" or after == "end"):
+            is_closed, is_within = (before, after) == ("start", "end"), is_thought and start < last_thought_end
+            yield Piece(piece, is_closed, is_within, before == "start")
 
 
 def without_thoughts(text: str) -> str:
@@ -162,12 +153,8 @@ def without_thoughts(text: str) -> str:
         ' 8 .'
     """
     *closed, rest = re.split("</think>", text, flags=re.IGNORECASE)
-    kept = []
-    for i, part in enumerate(closed):
-        before, tag, _ = part.partition("<think>")
-        if tag or i:
-            kept.append(before)
-    return _TAG.sub("", "".join((*kept, rest)))
+    parts = [part.partition("<think>") for part in closed]
+    return _TAG.sub("", "".join([before for i, (before, tag, _) in enumerate(parts) if tag or i] + [rest]))
 
 
 def last_sentence(text: str) -> str | None:
@@ -183,13 +170,11 @@ def last_sentence(text: str) -> str | None:
     found = [sentence for line in lines[-3:] for sentence in sentences(line)]
     while len(found) > 1 and _FAREWELL.fullmatch(found[-1]):
         del found[-1]
-    if not found:
-        return None
-    *before, last = found
-    if before and _shape(before[-1]) == _shape(last) and before[-1] != last:
-        return f"{before[-1]} , {last}"
+    if len(found) > 1 and _shape(found[-2]) == _shape(found[-1]):
+        return _listed(found[-2:])
     labelled = [*dict.fromkeys(_LABEL.sub("", line).strip(" .*$") for line in lines if _LABEL.match(line))]
-    return _listed(labelled[-MAX_ANSWERS:]) if _LABEL.match(lines[-1]) and len(labelled) > 1 else last
+    has_others = len(labelled) > 1 and _LABEL.match(lines[-1])
+    return _listed(labelled[-MAX_ANSWERS:]) if has_others else found[-1] if found else None
 
 
 def _shape(sentence: str) -> str:

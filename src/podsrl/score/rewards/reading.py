@@ -49,7 +49,26 @@ _CHANGES = frozenset(
     " reciprocal sin cos tan cot sec csc log ln exp sqrt abs gcd lcm floor ceil ceiling round excess shy short north south third quarter differs unlike versus".split()
 )
 """Words in front of a number that make another one of it, or bound it."""
-_FILLERS = frozenset(["the", "a", "an", "of", "by", "to", "from", "as", "total", "sum", "number", "value", "amount", "only", "exactly", "just"])
+_FILLERS = frozenset(
+    [
+        "the",
+        "a",
+        "an",
+        "of",
+        "by",
+        "to",
+        "from",
+        "as",
+        "total",
+        "sum",
+        "number",
+        "value",
+        "amount",
+        "only",
+        "exactly",
+        "just",
+    ]
+)
 _CHANGED = re.compile(
     r"[\s(,*]*(and|plus|minus|less|below|over|mod|squared|cubed|raised|divided|multiplied|doubled|tripled|halved|upwards?|tops|point"
     r"|tens|gross|scores?|(?:hundred|thousand|million|billion|trillion|dozen|pair|couple|third|quarter)s?|hal(?:f|ves)|\w+[dt]ths"
@@ -141,7 +160,13 @@ def _read_last(found: list[str], ages: dict[Fraction, int], question: str) -> Va
         if step is not None and step.claims and step.number.value in used:
             claims += tuple((claim, number or step.number) for claim, number in step.claims)
             known.add(step.number.value)
-        elif "=" in text or doubt(text) or SEVERAL.search(text) or not numbers <= known or (num_words(text) < 3 and numbers != {value.number.value}):
+        elif (
+            "=" in text
+            or doubt(text)
+            or SEVERAL.search(text)
+            or not numbers <= known
+            or (num_words(text) < 3 and numbers != {value.number.value})
+        ):
             return None
         used |= numbers
     return Value(value.number, claims)
