@@ -33,19 +33,15 @@ REWARDS: Table[Reward] = Table(
 BOUNDS = (0.0, 1.0)
 """The lowest and the highest value of every function of `REWARDS`."""
 
-EXTRACTORS: Table[Callable[[str], str | None]] = Table(
-    {
-        "correct": "podsrl.score.rewards.stated:stated_answer",
-        "math_correct": "podsrl.score.rewards.answers:voted_answer",
-        "any_correct": "podsrl.score.rewards.answers:voted_answer",
-        "boxed_correct": "podsrl.score.rewards.answers:voted_answer",
-    }
-)
-"""Name of a reward that judges correctness -> the function that finds a text's final answer, for majority votes."""
-
 SLOW = frozenset({"math_correct", "any_correct", "boxed_correct"})
 """Rewards of the table that load sympy and may take long, so that worker processes call them; the others take
 microseconds."""
+
+EXTRACTORS: Table[Callable[[str], str | None]] = Table(
+    {"correct": "podsrl.score.rewards.stated:stated_answer"}
+    | dict.fromkeys(SLOW, "podsrl.score.rewards.answers:voted_answer")
+)
+"""Name of a reward that judges correctness -> the function that finds a text's final answer, for majority votes."""
 
 MARKS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("answer_format", "think_format", "tag_count", "strict_format", "tag_share"), TAGS),
@@ -58,11 +54,6 @@ def find_reward(name: str, *, option: str) -> Reward:
     """Find a function by a key of `REWARDS` or "module:function"; `option` is the key it comes from, for messages.
 
     UsageError: the name is unknown, the import fails, or what it names cannot be called.
-
-    Example:
-        >>> from podsrl.types import Task
-        >>> find_reward("format", option="task.rewards")(Task(id="a", prompt="1+2=", answer="3"), "Answer: 3.")
-        1.0
     """
     with redirect_stdout(sys.stderr):  # what a user's module prints is no part of a command's result
         return resolve(name, REWARDS, option=option, kind="reward", wanted=WANTED)

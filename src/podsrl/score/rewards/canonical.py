@@ -33,10 +33,9 @@ _REWRITES = [
     for pattern, by in (
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (r"(?<![\w)])–(?=[0-9])", "-"),
+        (r"!=", r"\\ne "),
         (r"(?<=[\w)])\*\*(?=[\w(])", "^"),
-        (r"\*\*|__", ""),
-        (r"\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![A-Za-z])|\\!|\{\}", ""),
-        (r"\\\$|\$|(?<!\\)\\[()\[\]]", ""),
+        (r"\*\*|__|\\(?:left|right|displaystyle|[bB]igg?[lr]?)(?![A-Za-z])|\\!|\{\}|\\?\$|(?<!\\)\\[()\[\]]", ""),
         (r"<<(?:[^<>=]{0,80}=)?\s*([^<>=]{1,40})>>(?=\s*\1(?!\.?[0-9]))", ""),
         (r"(?<=[0-9a-z)%]) x (?=[0-9.])", r" \\times "),
         (r"(?<=[0-9])\s*([AaPp])\.?[Mm]\b\.?", r" \1m"),
@@ -54,7 +53,6 @@ _REWRITES = [
         (r"\\sqrt\s+([0-9]+)", r"\\sqrt{\1}"),
         (r"(?<=[\w)\]}])\s*<=\s*", r"\\le "),
         (r"(?<=[\w)\]}])\s*>=\s*", r"\\ge "),
-        (r"!=", r"\\ne "),
         (r"\\frac\s*([0-9])\s*([0-9])", r"\\frac{\1}{\2}"),
         (r"\^\{(-?)\\frac\{([0-9]+)\}\{([0-9]+)\}\}", r"^{\1\2/\3}"),
         (r"([_^])\{(\w)\}", r"\1\2"),
@@ -91,15 +89,9 @@ def has_invisible(text: str) -> bool:
     r"""Whether a text holds invisible characters: zero-width ones, marks of direction, control characters.
 
     A carriage return without a new line is one, because a terminal writes over what stands before it.
-
-    Example:
-        >>> has_invisible("1\u200b8"), has_invisible("17\r18"), has_invisible("1 8\r\n")
-        (True, True, False)
     """
-    if _OVERWRITES.search(text.strip()):
-        return True
-    others = (character for character in text if not character.isspace())
-    return not text.isprintable() and any(unicodedata.category(character)[0] == "C" for character in others)
+    others = (unicodedata.category(one)[0] for one in text if not (one.isspace() or one.isprintable()))
+    return _OVERWRITES.search(text.strip()) is not None or "C" in others
 
 
 def plain(answer: str) -> str:
@@ -121,12 +113,7 @@ def plain(answer: str) -> str:
 
 
 def read_number(text: str) -> Number | None:
-    r"""Read a plain text that is one exact number; None for anything else, also `2+2`, `1 2` and a division by zero.
-
-    Example:
-        >>> read_number(r"3\frac{1}{2}"), read_number("x")
-        (Number(value=Fraction(7, 2), num_decimals=0, is_percent=False, is_fraction=True), None)
-    """
+    r"""Read a plain text that is one exact number; None for anything else, also `2+2`, `1 2` and a division by zero."""
     match = _NUMBER.fullmatch(re.sub(r"\s*([/%{}]|\\frac|^[-+])\s*", r"\1", text))
     if match is None or 0 in (int(match["bottom"] or 1), int(match["over"] or 1)):
         return None
@@ -140,11 +127,9 @@ def read_number(text: str) -> Number | None:
 
 
 def canonical(answer: str) -> str:
-    r"""Write an answer in its one way.
+    r"""Write an answer in its one way: equal strings are equal answers, the other way round only mostly.
 
-    Returns:
-        A number as a reduced fraction ("1/2", "12", "50%"); a choice as its letter; a word in small letters; anything
-        else without white space. Equal strings are equal answers, the other way round only mostly.
+    A number is a reduced fraction, a choice its letter, a word in small letters; all else is without white space.
 
     Example:
         >>> canonical(r"\$1,234.50"), canonical(r"\text{(C)}"), canonical(r"\left( 1, 2 \right)"), canonical("Evelyn.")

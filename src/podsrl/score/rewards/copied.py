@@ -15,24 +15,17 @@ _SAME = {r"\leq": r"\le", r"\geq": r"\ge", r"\lt": "<", r"\gt": ">", r"\div": "/
 _LEFT_OUT = frozenset("+-*()[]{}\\%.") | {r"\frac", r"\cdot", r"\times"}
 _RELATIONS = frozenset("=<>") | {r"\le", r"\ge"}
 _DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
-_TIMES = r"\s*(?:\\cdot|\\times|\*)?\s*"
-_ONE_WAY = [
-    (re.compile(r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})"), ""),
-    (re.compile(r"\}\s*\{"), "}/{"),
-    (re.compile(r"\\sqrt\s*\[2\]"), r"\\sqrt"),
-    (re.compile(r"\^\s*(?:\{\(?(?:1/2|0?\.5)\)?\}|\((?:1/2|0?\.5)\)|0?\.5)"), r" \\sqrt "),
-    (re.compile(r"\^\s*[{(]+1/([0-9]+)[)}]+"), r" \\sqrt \1 "),
-    (
-        re.compile(
-            r"[-+]\s*0(?![\w.])|(?<![\w.^}])(?:0\s*\+|1\s*(?:\\cdot|\\times|\*|(?=[(A-Za-z]|\\(?!frac))))"
-            r"|(?:\\cdot|\\times|\*|/|\^)\s*(?:1(?![\w.])|[{(]\s*1\s*[)}])"
-        ),
-        "",
-    ),
-]
+_ONE_WAY = {
+    r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})": "",
+    r"\}\s*\{": "}/{",
+    r"\\sqrt\s*\[2\]|\^(?:\{\(?(?:1/2|0?\.5)\)?\}|\((?:1/2|0?\.5)\)|0?\.5)": r" \\sqrt ",
+    r"\^\s*[{(]+1/([0-9]+)[)}]+": r" \\sqrt \1 ",
+    r"[-+]\s*0(?![\w.])|(?<![\w.^}])(?:0\s*\+|1\s*(?:\\cdot|\\times|\*|(?=[(A-Za-z]|\\(?!frac))))": "",
+    r"(?:\\cdot|\\times|\*|/|\^)\s*(?:1(?![\w.])|[{(]\s*1\s*[)}])": "",
+}
 """Degrees, fractions, roots as powers, plus 0, times 1 and to the power of 1."""
 _RADIANS = re.compile(r"\{?([0-9]*)\s*\\pi\s*\}?\s*/\s*\{?([0-9]+)\}?")
-_BRACKETS = re.compile(rf"\(([^()]*)\)(?:\^\{{?([0-9])\}}?)?{_TIMES}\(([^()]*)\)(?:\^\{{?([0-9])\}}?)?")
+_BRACKETS = re.compile(r"\(([^()]*)\)(?:\^\{?([0-9])\}?)?\s*(?:\\cdot|\\times|\*)?\s*\(([^()]*)\)(?:\^\{?([0-9])\}?)?")
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])(?!(?:thou|m|b|tr)(?:sand|illion))[A-Za-z]+")
 
 
@@ -57,20 +50,15 @@ def is_copied(text: str, reference: str, question: str) -> bool:
 
 
 def without_words(text: str) -> str:
-    """Leave out what is beside a number, but not the words that make another one of it.
-
-    Example:
-        >>> without_words("28/63 of a cup"), without_words("1.5 million m")
-        ('28/63   ', '1.5 million ')
-    """
+    """Leave out what is beside a number, but not "million" and the like, which make another one of it."""
     return _WORD.sub("", text)
 
 
 @functools.lru_cache(maxsize=1024)
 def _tokens(text: str) -> list[str]:
     text = plain(text)
-    for pattern, by in _ONE_WAY:
-        text = pattern.sub(by, text)
+    for pattern, by in _ONE_WAY.items():
+        text = re.sub(pattern, by, text)
     if re.search(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])", text):
         text = _RADIANS.sub(_degrees, text)
     while text != (text := _BRACKETS.sub(_power, text)):
@@ -79,8 +67,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _degrees(angle: re.Match[str]) -> str:
-    degrees, rest = divmod(180 * int(angle[1] or 1), int(angle[2]) or 1)
-    return angle[0] if rest else f"{degrees}"
+    return str(180 * int(angle[1] or 1) // int(angle[2])) if int(angle[2]) else angle[0]
 
 
 def _power(product: re.Match[str]) -> str:

@@ -32,10 +32,8 @@ _MAX_FULL_TEXT = 100
 def any_correct(task: Task, completion: str) -> float:
     r"""Whether any of three pieces is the reference answer: the whole text, its last `<answer>`, its last number.
 
-    ValueError: the reference answer is empty.
-
-    Source: single-GPU settings. There a grader on sympy compares; here math-verify does, which also knows sets,
-    matrices and percent signs. It pays for up to three different guesses.
+    ValueError: the reference answer is empty. There a grader on sympy compares; here math-verify does, which also
+    knows sets, matrices and percent signs.
 
     Example:
         >>> task = Task(id="a", prompt="9 * 2 =", answer="18")
@@ -44,19 +42,15 @@ def any_correct(task: Task, completion: str) -> float:
     """
     from podsrl.score.rewards.algebra import is_equal
 
-    whole = completion.strip()
     numbers = _LAST_DIGITS.findall(completion)
-    pieces = [numbers[-1] if numbers else _NO_NUMBER, _last_answer(completion)]
-    if len(whole) <= _MAX_FULL_TEXT and "\n" not in whole:
-        pieces.append(whole)
-    return 1.0 if any(is_equal(piece, task.answer) for piece in dict.fromkeys(pieces)) else 0.0
+    pieces = [numbers[-1] if numbers else _NO_NUMBER, _last_answer(completion), *_as_a_whole(completion)]
+    return float(any(is_equal(piece, task.answer) for piece in dict.fromkeys(pieces)))
 
 
 def boxed_correct(task: Task, completion: str) -> float:
     r"""Whether the last `\boxed{}`, else the last `<answer>`, else the last number is the reference answer.
 
-    ValueError: the reference answer is empty.
-    Source: multi-GPU settings, where math-verify compares, as here. It pays for `18%`, `not 18` and `\max(1, 18)`.
+    ValueError: the reference answer is empty. It pays for `18%`, `not 18` and `\max(1, 18)`.
 
     Example:
         >>> task = Task(id="a", prompt="1/4 + 1/4 =", answer="1/2")
@@ -68,22 +62,16 @@ def boxed_correct(task: Task, completion: str) -> float:
     piece = last_box(completion)
     if piece is None and _ANSWER_CLOSE in completion.partition(_ANSWER_OPEN)[2]:
         piece = _last_answer(completion[: completion.rfind(_ANSWER_CLOSE)])
-    if piece is not None:
-        return 1.0 if is_equal(piece, task.answer) else 0.0
-    whole = completion.strip()
-    if len(whole) <= _MAX_FULL_TEXT and "\n" not in whole and is_equal(whole, task.answer):
-        return 1.0
     numbers = NUMBERS.findall(completion.replace("$", "").replace("\\dfrac", "\\frac"))
-    return 1.0 if is_equal(numbers[-1] if numbers else "", task.answer) else 0.0
+    pieces = [*_as_a_whole(completion), numbers[-1] if numbers else ""] if piece is None else [piece]
+    return float(any(is_equal(piece, task.answer) for piece in pieces))
 
 
 def think_format(task: Task, completion: str) -> float:
-    r"""How nearly the text is `<think>.*</think>[ \n]?<answer>.*</answer>` (a dot is any character).
+    r"""How nearly the text is `<think>.*</think>[ \n]?<answer>.*</answer>`, where a dot is any character.
 
     Returns:
         1 for such a text alone, 0.01 less for each character outside the longest such part, at least 0; 0 without one.
-
-    Source: single-GPU settings. It pays for empty halves.
 
     Example:
         >>> task = Task(id="1+2", prompt="1+2=", answer="3")
@@ -98,50 +86,32 @@ def think_format(task: Task, completion: str) -> float:
 
 
 def tag_count(task: Task, completion: str) -> float:
-    """Give a quarter for each of the four tags that occurs exactly once, wherever it stands.
-
-    Source: single-GPU settings. It pays for the four tags in any order, and for empty halves.
-
-    Example:
-        >>> tag_count(Task(id="1+2", prompt="1+2=", answer="3"), "<think>1+2 <answer>3</answer><answer>4")
-        0.5
-    """
+    """Give a quarter for each of the four tags that occurs exactly once, wherever it stands."""
     return sum(completion.count(tag) == 1 for tag in TAGS) / len(TAGS)
 
 
 def strict_format(task: Task, completion: str) -> float:
-    r"""Whether the text begins as `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$`.
+    r"""Whether the text begins as `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$`: 1.0 or 0.0.
 
     A dot is any character, and `$` also the end of a line, so that anything may follow on further lines.
-
-    Source: multi-GPU settings. It pays for empty halves, and for whatever follows.
-
-    Example:
-        >>> text = "<think>\n1+2\n</think>\n<answer>\n3\n</answer>"
-        >>> task = Task(id="1+2", prompt="1+2=", answer="3")
-        >>> strict_format(task, text), strict_format(task, text.replace("\n", " "))
-        (1.0, 0.0)
     """
     middle = completion.find(_MIDDLE_ON_LINES, len(_TAGS_ON_LINES[0]))
     if not completion.startswith(_TAGS_ON_LINES[0]) or middle < 0:
         return 0.0
     rest = middle + len(_MIDDLE_ON_LINES)
-    has_end = completion.find(_END_OF_LINES + "\n", rest) >= 0 or completion.endswith(_END_OF_LINES, rest)
-    return 1.0 if has_end else 0.0
+    return float(completion.find(_END_OF_LINES + "\n", rest) >= 0 or completion.endswith(_END_OF_LINES, rest))
 
 
 def tag_share(task: Task, completion: str) -> float:
-    """Give a quarter for each of the four tags that occurs, with its line breaks, exactly once.
-
-    Source: multi-GPU settings. It pays for empty halves.
-
-    Example:
-        >>> tag_share(Task(id="1+2", prompt="1+2=", answer="3"), "<think>\\n1+2\\n</think>\\n<answer>3</answer>")
-        0.5
-    """
+    """Give a quarter for each of the four tags that occurs, with its line breaks, exactly once."""
     return sum(completion.count(tag) == 1 for tag in _TAGS_ON_LINES) / len(_TAGS_ON_LINES)
 
 
 def _last_answer(text: str) -> str:
     """What follows the last `<answer>`, up to the next `</answer>`; without one the whole text, as published."""
     return text.rpartition(_ANSWER_OPEN)[2].partition(_ANSWER_CLOSE)[0].strip()
+
+
+def _as_a_whole(text: str) -> list[str]:
+    whole = text.strip()
+    return [whole] if len(whole) <= _MAX_FULL_TEXT and "\n" not in whole else []

@@ -17,7 +17,7 @@ from fractions import Fraction
 from podsrl.score.rewards.canonical import NUMBERS, Number, has_invisible, plain, read_number
 
 MAX_WORDS = 25
-"""Words between two numbers, or a number and an end."""
+"""Words between two numbers, or between a number and an end."""
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!\\!)\s+(?=[A-Z0-9\\$*(#])")
 _ITEM = re.compile(r"^\s*[0-9]{1,2}[.)]\s+(?=\S)")
 EQUALS = re.compile(r"(?<![<>!=\\:])=(?![=>])")
@@ -28,50 +28,27 @@ NAME = re.compile(
 )
 """What may stand left of an equals sign without being computed: `x`, `f(9)`, `a + b`, `Total`."""
 DENIALS = (
-    r"(?:\b(?:not?|n?either|never|nor|none|cannot|maybe|perhaps|might|guess\w*|doubt\w*|wrong|incorrect|false|unless|except"
-    r"|exclud\w*|too\s+(?:much|many)|(?:hard|scarce|bare|near|rough|approximate|probab|possib|presumab|like|unlike|seeming"
-    r"|apparent|virtual|practical|supposed|alleged|arguab|conceivab|potential|slight|wrong|mistaken|inverse|doub|trip)ly)\b|n't\b)"
+    r"(?:\b(?:not?|n?either|never|nor|none|cannot|maybe|perhaps|might|guess\w*|doubt\w*|wrong|incorrect|false|unless|except|exclud\w*|too\s+(?:much|many)"
+    r"|(?:hard|scarce|bare|near|rough|approximate|probab|possib|presumab|like|unlike|seeming|apparent|virtual|practical|supposed|alleged|arguab|conceivab"
+    r"|potential|slight|wrong|mistaken|inverse|doub|trip)ly)\b|n't\b)"
 )
 HEDGES = r"\b(?:at\s+(?:least|most|best)|(?:could|may|can)\s+be)\b"
 _DOUBT = re.compile(
     rf"{DENIALS}|{HEDGES}|\?|…|\.\.\.|[~≡]|==|:=|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])", re.IGNORECASE
 )
-SEVERAL = re.compile(
-    r"\b(?:or|else)\b|\s,\s|[<>]|\\(?:le|leq|ge|geq|lt|gt|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE
-)
-_COMPARES = (
-    "than half twice thrice double triple quadruple times about around almost over under above below beneath beyond within"
-    " between minus plus negative without besides near if and but not less fewer up some any ten tens hundred thousand million"
-    " billion trillion square squared cube cubed root least most"
-)
-_CHANGES = frozenset(
-    f"{_COMPARES} estimated bounded bound limit max maximum min minimum upper lower successor predecessor opposite inverse"
-    " reciprocal sin cos tan cot sec csc log ln exp sqrt abs gcd lcm floor ceil ceiling round excess shy short north south third quarter differs unlike versus".split()
-)
+SEVERAL = re.compile(r"\b(?:or|else)\b|\s,\s|[<>]|\\(?:[lg]eq?|[lg]t|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
+_COMPARES = """than half twice thrice double triple quadruple times about around almost over under above below beneath
+beyond within between minus plus negative without besides near if and but not less fewer up some any ten tens hundred
+thousand million billion trillion square squared cube cubed root least most"""
+_BOUNDS = """estimated bounded bound limit max maximum min minimum upper lower successor predecessor opposite inverse
+reciprocal sin cos tan cot sec csc log ln exp sqrt abs gcd lcm floor ceil ceiling round excess shy short north south
+third quarter differs unlike versus"""
+_CHANGES = frozenset(_COMPARES.split() + _BOUNDS.split())
 """Words in front of a number that make another one of it, or bound it."""
-_FILLERS = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "of",
-        "by",
-        "to",
-        "from",
-        "as",
-        "total",
-        "sum",
-        "number",
-        "value",
-        "amount",
-        "only",
-        "exactly",
-        "just",
-    ]
-)
+_FILLER = re.compile(r"the|an?|of|by|to|from|as|total|sum|number|value|amount|only|exactly|just")
 _CHANGED = re.compile(
-    r"[\s(,*]*(and|plus|minus|less|below|over|mod|squared|cubed|raised|divided|multiplied|doubled|tripled|halved|upwards?|tops|point"
-    r"|tens|gross|scores?|(?:hundred|thousand|million|billion|trillion|dozen|pair|couple|third|quarter)s?|hal(?:f|ves)|\w+[dt]ths"
+    r"[\s(,*]*(and|plus|minus|less|below|over|mod|squared|cubed|raised|divided|multiplied|doubled|tripled|halved|upwards?|tops|point|tens|gross|scores?"
+    r"|(?:hundred|thousand|million|billion|trillion|dozen|pair|couple|third|quarter)s?|hal(?:f|ves)|\w+[dt]ths"
     r"|times\s+(?:the|as|more|that)|(?:is|are|was)\s+(?:\w+\s+){0,2}?(?:less|more|half|twice|than|bound|too))\b",
     re.IGNORECASE,
 )
@@ -83,18 +60,15 @@ _VERB = re.compile(
     re.IGNORECASE,
 )
 STATES = re.compile(rf"{_VERB.pattern}|\btotals?(?:\s+of)?\b|(?<=[A-Za-z]):", re.IGNORECASE)
-LISTING = re.compile(r"\b(?:and|also|or|then)\b|:|\s,\s", re.IGNORECASE)
+_LISTING = re.compile(r"\b(?:and|also|or|then)\b|:", re.IGNORECASE)
 _GOES_ON = re.compile(r"\b(?:and|plus|minus|times|than|less)\b", re.IGNORECASE)
 _PREPOSITION = re.compile(r"\b(?:of|from|for|in|on|with|at|after|per|over|during)\b[a-z ]{0,12}$", re.IGNORECASE)
 _CLAUSE = re.compile(r"(?:[A-Za-z'’]+[\s,]+){2,}(?=[-0-9.(\\][^=]*[-+*/\\])")
-_WORDS = re.compile(r"(?<!\\)\b[A-Za-z]{2,}")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _UNITS = frozenset("mgshlLWVNJCFaAI")
 _WORD = re.compile(r"/?\s?([^\W\d_]+)(?:[-'/.][^\W\d_]+)*+(?:\^-?[1-3])?(?:!(?=\s|$))?")
 _BETWEEN_WORDS = re.compile(r"[\s.,:;'()\[\]{}*—]*")
-_TRAILING_UNITS = re.compile(
-    r"(?<=[\w)}\]\s])\s*(?<![\\A-Za-z])(?:/\s?)?[A-Za-z]{2,}(?:[\s/.'-]+[A-Za-z]{2,})*(?:\^[23])?$"
-)
+_UNIT = re.compile(r"(?<=[\w)}\]\s])\s*(?<![\\A-Za-z])(?:/\s?)?[A-Za-z]{2,}(?:[\s/.'-]+[A-Za-z]{2,})*(?:\^[23])?$")
 _UNIT_OF_A_FACTOR = re.compile(r"(?:/|\bper)\s*[A-Za-z]{2,}|(?<![\\A-Za-z])[A-Za-z]{2,}")
 _WORKING = re.compile(r"(?<=\S) ?\(\s?([^()]*[0-9][^()]*)\)")
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
@@ -107,14 +81,8 @@ _REPEATING = re.compile(r"(?<![\w.])([0-9]*)\.([0-9]{0,20})\\(?:overline|bar)\{?
 _SPOKEN = re.compile(
     r"((?:[-+*/]|\\times|\\cdot) ?[0-9][0-9.,]*)\s+(?:is(?: equal to)?|equals|gives|makes)\s+(?=[-0-9.\\])"
 )
-_PARTS = {
-    "hour": (60, "minute"),
-    "minute": (60, "second"),
-    "day": (24, "hour"),
-    "week": (7, "day"),
-    "year": (12, "month"),
-}
-_PARTED = re.compile(rf"([0-9]+) ({'|'.join(_PARTS)})s?,? (?:and )?([0-9]+) (minute|second|hour|day|month)s?\b")
+_SIXTIETHS = {"hour": "minute", "minute": "second"}
+_PARTED = re.compile(r"([0-9]+) (hour|minute)s?,? (?:and )?([0-9]+) (minute|second)s?\b")
 _HALVES = {"half": "1/2", "third": "1/3", "quarter": "1/4"}
 
 
@@ -178,7 +146,7 @@ def _read(text: str, ages: dict[Fraction, int], question: str) -> Value | None:
         text = pattern.sub(by, text)
     text = _PARTED.sub(functools.partial(_in_one_unit, question=question), text)
     *left, right = (part.strip() for part in EQUALS.split(text))
-    working = [found for found in _WORKING.finditer(right) if not _WORDS.search(_calculation(found[1]))]
+    working = [found for found in _WORKING.finditer(right) if not _UNIT_OF_A_FACTOR.search(_calculation(found[1]))]
     for found in reversed(working):
         right = right[: found.start()] + right[found.end() :]
     own = own_words(question)
@@ -213,7 +181,7 @@ def _newest(numbers: list[Number | None], gaps: list[str], ages: dict[Fraction, 
     old = [0 if number is None else ages.get(number.value, 0) for number in numbers]
     newest = [place for place, age in enumerate(old) if age == min(old)]
     last = len(numbers) - 1
-    if last > 0 and newest[-1] == last and STATES.search(gaps[last]) and not LISTING.search(gaps[last]):
+    if last > 0 and newest[-1] == last and STATES.search(gaps[last]) and not _LISTING.search(gaps[last]):
         return last
     if not newest or (len(newest) > 1 and min(old) == 0):
         return None
@@ -225,7 +193,7 @@ def _newest(numbers: list[Number | None], gaps: list[str], ages: dict[Fraction, 
 def _is_led(before: str, gap: str) -> bool:
     """Whether the words between a given number and a new one lead to the new one."""
     has_clause = num_words(gap) > 1 or (num_words(gap) == 1 and _PREPOSITION.search(before) is not None)
-    return _VERB.search(gap) is not None or (has_clause and not LISTING.search(gap))
+    return _VERB.search(gap) is not None or (has_clause and not _LISTING.search(gap))
 
 
 def _is_aside(gap: str) -> bool:
@@ -241,7 +209,9 @@ def _is_plain(text: str, letters: frozenset[str]) -> bool:
 
 def changes(before: str, own: frozenset[str]) -> bool:
     """Whether the words in front of a number bound it or make another one of it."""
-    words = (word for word in reversed(_LETTERS.findall(_VERB.split(before)[-1].lower())) if word not in _FILLERS)
+    words = (
+        word for word in reversed(_LETTERS.findall(_VERB.split(before)[-1].lower())) if not _FILLER.fullmatch(word)
+    )
     last = next(words, "")
     return last in _CHANGES and _stem(last) not in own
 
@@ -291,7 +261,7 @@ def num_words(text: str) -> int:
 
 def without_units(text: str) -> str:
     """Leave out the words behind an expression."""
-    return _TRAILING_UNITS.sub("", text).strip()
+    return _UNIT.sub("", text).strip()
 
 
 def _calculation(text: str) -> str:
@@ -327,13 +297,13 @@ def _numbers(text: str) -> set[Fraction]:
 
 
 def _in_one_unit(match: re.Match[str], question: str) -> str:
+    """Hours and minutes as a number of those that the question asks for."""
     count, unit, rest, part = match.groups()
-    ratio, smaller = _PARTS[unit]
     asked = re.search(rf"\b(?:how many|in) (?:{unit}|({part}))s\b", question, re.IGNORECASE)
-    if part != smaller or asked is None:
+    if _SIXTIETHS[unit] != part or asked is None:
         return match[0]
-    total = int(count) * ratio + int(rest)
-    return f"{total} {part}s" if asked[1] else f"{Fraction(total, ratio)} {unit}s"
+    total = int(count) * 60 + int(rest)
+    return f"{total} {part}s" if asked[1] else f"{Fraction(total, 60)} {unit}s"
 
 
 def _shifted(match: re.Match[str]) -> str:

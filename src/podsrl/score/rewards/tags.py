@@ -20,8 +20,6 @@ def answer_format(task: Task, completion: str) -> float:
         >>> task = Task(id="1+2", prompt="1+2=", answer="3")
         >>> answer_format(task, "<think>1+2</think> <answer>3</answer>"), answer_format(task, "<answer>3</answer>")
         (1.0, 0.25)
-        >>> answer_format(task, "<think></think><answer></answer>")
-        0.0
     """
     thought, answer = (_span(completion, *tags) for tags in (TAGS[:2], TAGS[2:]))
     if thought is None or answer is None:
