@@ -102,7 +102,7 @@ def equals_by_algebra(candidate: str, answer: str, *, allows_relations: bool = F
 
 @functools.lru_cache(maxsize=8192)
 def number_of(answer: str) -> tuple[Fraction, bool] | None:
-    r"""Give the value of a reference such as `2\sqrt{3}` or `10^{5}`, and whether it is exact; None where it has none."""
+    r"""Give the value of a reference such as `2\sqrt{3}` or `10^{5}`, and whether it is exact; None: it has none."""
     found = [] if is_bomb(answer) else _parsed(answer)
     value = found[0] if found else None
     if not isinstance(value, sympy.Expr) or not value.is_number or value.is_real is not True:

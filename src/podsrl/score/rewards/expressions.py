@@ -85,12 +85,8 @@ def reference_of(answer: str) -> Reference:
 
 def is_same_expression(piece: str, reference: Reference, question: str, before: str = "") -> bool:
     """Whether a piece of text states the reference: letter by letter, as a choice, or by algebra."""
-    text, own, wanted = (
-        _without_rounding(plain(piece), reference),
-        reading.own_words(question),
-        canonical(reference.text),
-    )
-    statement = _stated(text, own)
+    text, own = _without_rounding(plain(piece), reference), reading.own_words(question)
+    statement, wanted = _stated(text, own), canonical(reference.text)
     if reading.num_words(text) > MAX_WORDS or reading.doubt(text.removesuffix(statement), own):
         return False
     written = {canonical(statement), canonical(text)}
@@ -131,9 +127,8 @@ def _is_same_by_algebra(piece: str, text: str, reference: Reference, question: s
         is_same = found.groups() == base.groups() if found else canonical(right) == base[1] and "base" in question
         return not left and is_same
     stated = text if is_relation else _NAMED.sub("", text) if reference.is_set else right
-    return _equals(piece, text, left, right, reference, question) and not is_copied(
-        stated, reference.expression, question
-    )
+    is_copy = is_copied(stated, reference.expression, question)
+    return not is_copy and _equals(piece, text, left, right, reference, question)
 
 
 def _equals(piece: str, text: str, left: list[str], right: str, reference: Reference, question: str) -> bool:
@@ -146,7 +141,10 @@ def _equals(piece: str, text: str, left: list[str], right: str, reference: Refer
     if exact is not None and value is not None:
         return is_close(value.number, *exact) and are_true(value, reference.expression)
     if "." not in reference.text:  # algebra would round a decimal, and a fraction it would not
-        text, right = _DECIMAL.sub(_fraction, text), _DECIMAL.sub(_fraction, right)
+        text, right = (
+            _DECIMAL.sub(lambda one: rf"\frac{{{one[1]}{one[2]}}}{{1{'0' * len(one[2])}}}", side)
+            for side in (text, right)
+        )
     if "=" not in reference.text and not reference.is_set:
         return all(equals_by_algebra(side, reference.expression) for side in (right, *left))
     return equals_by_algebra(_bare(text, reference, own), reference.expression, allows_relations=reference.is_set)
@@ -157,10 +155,6 @@ def _bare(text: str, reference: Reference, own: frozenset[str]) -> str:
     bare = reading.without_units(text)
     unit = text[len(bare) :]
     return text if set(re.findall(r"[A-Za-z]", unit)) <= set(reference.text) or reading.changed(unit, own) else bare
-
-
-def _fraction(match: re.Match[str]) -> str:
-    return f"\\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}"
 
 
 def _knows(text: str, reference: Reference, own: frozenset[str]) -> bool:
@@ -208,28 +202,23 @@ def is_close(number: Number, exact: Fraction, is_exact: bool = True) -> bool:
 
 def are_true(value: Value, exact: str | None = None) -> bool:
     """Whether algebra calls all calculations what they should be; for those of the value itself, `exact` or it."""
-    return all(_is_true(claim, number or value.number, None if number else exact) for claim, number in value.claims)
+    for claim, number in value.claims:
+        from podsrl.score.rewards.algebra import equals_by_algebra
 
-
-def _is_true(claim: str, number: Number, exact: str | None = None) -> bool:
-    from podsrl.score.rewards.algebra import equals_by_algebra
-
-    readings = [number.value, number.value / 100] if number.is_percent else [number.value]  # 1/4 = 0.25 = 25%
-    return any(equals_by_algebra(claim, one) for one in ([exact] if exact else map(str, readings)))
+        wanted = number or value.number  # 1/4 = 0.25 = 25%
+        readings = [wanted.value, wanted.value / 100] if wanted.is_percent else [wanted.value]
+        if not any(equals_by_algebra(claim, one) for one in ([exact] if exact and not number else map(str, readings))):
+            return False
+    return True
 
 
 def _is_alike(text: str, reference: str) -> bool:
     """Whether a list has as many elements as the reference, and no other brackets; whether an inequality is solved."""
-    if _INEQUALITY.search(text + reference):
-        return _INEQUALITY.search(reference) is not None or _is_solved(text, _NAME.sub("", reference))
+    if _INEQUALITY.search(text + reference) and not _INEQUALITY.search(reference):
+        own = [one for one in _LETTER.findall(text) if one not in _LETTER.findall(_NAME.sub("", reference))]
+        return len(own) == 1 and own[0] in map(str.strip, _INEQUALITY.split(text))
     (ours, count), (theirs, wanted) = _shape(text), _shape(reference)
-    return count == wanted and ("" in (ours, theirs) or ours == theirs)
-
-
-def _is_solved(text: str, reference: str) -> bool:
-    """Whether the one letter that the reference lacks stands alone on a side."""
-    own = [letter for letter in _LETTER.findall(text) if letter not in _LETTER.findall(reference)]
-    return len(own) == 1 and own[0] in map(str.strip, _INEQUALITY.split(text))
+    return _INEQUALITY.search(reference) is not None or (count == wanted and ("" in (ours, theirs) or ours == theirs))
 
 
 def _shape(text: str) -> tuple[str, int]:

@@ -100,10 +100,10 @@ def _in_tags(piece: Piece) -> str | None:
 def _first_solution(text: str) -> tuple[str, str]:
     """The text up to the first mark behind which another question follows, and what stands behind its marks."""
     marks = list(_HASHES.finditer(text))
-    for number, (mark, following) in enumerate(pairwise([*marks, None]), start=1):
-        if _ASKS.search(text, mark.end(), following.start() if following else len(text)):
-            text, marks = text[: mark.end()], marks[:number]
-            break
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    asks = (number for number, mark in enumerate(marks) if _ASKS.search(text, mark.end(), ends[number]))
+    if (last := next(asks, None)) is not None:
+        text, marks = text[: marks[last].end()], marks[: last + 1]
     return text, _listed(sentences(mark[0])[0].rstrip(" .") for mark in marks)
 
 
