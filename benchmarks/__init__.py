@@ -42,6 +42,7 @@ BENCHMARKS = {
     "soak": "soak.hour",
     "kills": "kills.thousand",
     "reference-solutions": "reference_solutions",
+    "judges": "judges.labelled",
     "record-gsm8k-lengths": "infinite_sampling.record_gsm8k",
 }
 """Name on the command line -> module below this package."""

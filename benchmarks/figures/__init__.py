@@ -61,6 +61,7 @@ TABLES = {
     "halves": "halves-table",
     "infinite-sampling": "sampling-engine",
     "interval-coverage": "interval-coverage",
+    "judges": "judges",
     "kills": "kills",
     "pruned": "pruned",
     "search": "search",

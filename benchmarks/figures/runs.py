@@ -85,6 +85,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "pruned": by_its_page("pruned", "benchmarks.pruned:table"),
     "search": by_its_page("search", "benchmarks.search:table"),
     "world": by_its_page("world", "benchmarks.world:table"),
+    "judges": by_its_page("judges", "benchmarks.judges.labelled:page"),
     **{name: by_its_page(name, "benchmarks.claims:table") for name in ("claims", "claims-rare", "claims-sums")},
     "claims-stale": by_its_page("claims-stale", "benchmarks.claims_stale:table"),
     "turns": by_its_page("turns", "benchmarks.turns:table"),

@@ -1,0 +1,1 @@
+"""What rules for answers say about texts of real models that people labelled."""
