@@ -8,7 +8,6 @@ is no plain number; only worker processes call it.
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 from podsrl.score.rewards.canonical import MAX_CHARACTERS, NUMBERS, Number, canonical, has_invisible, plain, read_number
 from podsrl.score.rewards.copied import is_copied, without_words
@@ -40,10 +39,7 @@ def math_correct(task: Task, completion: str) -> float:
 
 
 def is_correct(completion: str, answer: str, question: str = "") -> bool:
-    r"""Whether a text's answer is right by the default rule, `math_correct`.
-
-    Args:
-        question: where it is given, its numbers and words may stand beside the answer, and a copy of it is wrong.
+    r"""Whether a text's answer is right by `math_correct`; what is copied from the question is not.
 
     Example:
         >>> is_correct(r"So it is \boxed{\frac{1}{2}}.", "0.5"), is_correct("It is 17 or 18.", "18")
@@ -79,22 +75,17 @@ def _is_same_number(piece: str, reference: Reference, question: str, before: str
     value = read_value(piece, question, before) if "dozen" in question or not _DOZEN.search(text) else None
     if value is None or exact is None or not _agree(value, exact, question):
         return False
-    wanted = without_words(reference.text)
-    return not any(is_copied(one, wanted, question) for one in _as_written(EQUALS.split(text)[-1], exact.value))
+    right = EQUALS.split(text)[-1]
+    numbers = [(one, read_number(one.strip())) for one in NUMBERS.findall(right)]
+    written = [one for one, number in numbers if number is not None and number.value == exact.value]
+    written = written or [without_words(last_statement(right))]  # such as `6.02 \\cdot 10^3`
+    return not any(is_copied(one, without_words(reference.text), question) for one in written)
 
 
 def _agree(value: Value, reference: Number, question: str) -> bool:
-    """The same number, computed, with a percent sign only where one belongs."""
     number = value.number
     if number.is_percent and not reference.is_percent and not _ASKS_PERCENT.search(question):
         return False
     if number.is_fraction and number.value.denominator == 1 and not reference.is_fraction:
         return False
     return is_close(number, reference.value) and are_true(value)
-
-
-def _as_written(text: str, value: Fraction) -> list[str]:
-    r"""The numbers of a text that have the value; all of its statement where none does, as in `6.02 \cdot 10^3`."""
-    numbers = [(one, read_number(one.strip())) for one in NUMBERS.findall(text)]
-    same = [one for one, number in numbers if number is not None and number.value == value]
-    return same or [without_words(last_statement(text))]

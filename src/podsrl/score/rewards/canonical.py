@@ -86,10 +86,7 @@ class Number:
 
 
 def has_invisible(text: str) -> bool:
-    r"""Whether a text holds invisible characters: zero-width ones, marks of direction, control characters.
-
-    A carriage return without a new line is one, because a terminal writes over what stands before it.
-    """
+    """Whether a text holds invisible characters: zero-width, control, of direction, an overwriting return."""
     others = (unicodedata.category(one)[0] for one in text if not (one.isspace() or one.isprintable()))
     return _OVERWRITES.search(text.strip()) is not None or "C" in others
 

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import functools
 import re
+from fractions import Fraction
 
 from podsrl.score.rewards.canonical import NUMBER, plain
 
 _TOKEN = re.compile(rf"{NUMBER}|\\[A-Za-z]+|\S")
-_SAME = {r"\leq": r"\le", r"\geq": r"\ge", r"\lt": "<", r"\gt": ">", r"\div": "/"}
 _LEFT_OUT = frozenset("+-*()[]{}\\%.") | {r"\frac", r"\cdot", r"\times"}
 _RELATIONS = frozenset("=<>") | {r"\le", r"\ge"}
 _DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
 _ONE_WAY = {
+    r"\\([lg])(?:eq|e)(?![A-Za-z])": r" \\\1e ",
+    r"\\lt(?![A-Za-z])": "<",
+    r"\\gt(?![A-Za-z])": ">",
+    r"\\div(?![A-Za-z])": "/",
     r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})": "",
     r"\}\s*\{": "}/{",
     r"\\sqrt\s*\[2\]|\^(?:\{\(?(?:1/2|0?\.5)\)?\}|\((?:1/2|0?\.5)\)|0?\.5)": r" \\sqrt ",
@@ -63,7 +67,8 @@ def _tokens(text: str) -> list[str]:
         text = _RADIANS.sub(_degrees, text)
     while text != (text := _BRACKETS.sub(_power, text)):
         pass
-    return [_SAME.get(token, _number(token)) for token in _TOKEN.findall(text) if token not in _LEFT_OUT]
+    found = [token for token in _TOKEN.findall(text) if token not in _LEFT_OUT]
+    return [str(Fraction(token.replace(",", ""))) if token[-1] in "0123456789" else token for token in found]
 
 
 def _degrees(angle: re.Match[str]) -> str:
@@ -74,11 +79,3 @@ def _power(product: re.Match[str]) -> str:
     """`(1 + x)(x + 1)` as `(1 + x)^2`."""
     same = sorted(product[1].replace(" ", "")) == sorted(product[3].replace(" ", ""))
     return f"({product[1]})^{int(product[2] or 1) + int(product[4] or 1)}" if same else product[0]
-
-
-def _number(token: str) -> str:
-    """`1,250.50` as `1250.5`."""
-    if not token[-1].isdigit():
-        return token
-    whole, point, decimals = token.replace(",", "").partition(".")
-    return (whole.lstrip("0") + (point + decimals).rstrip(".0")) or "0"

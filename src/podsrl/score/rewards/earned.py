@@ -10,12 +10,7 @@ EARNED = "environment"
 
 
 def earned(completion: Completion) -> float:
-    """The sum over the turns; 0 where the environment gave nothing.
-
-    Example:
-        >>> earned(Completion(request_id="g", index=0, token_ids=(), logprobs=(), version=0, finish_reason="stop"))
-        0.0
-    """
+    """The sum over the turns; 0 where the environment gave nothing."""
     return sum(completion.earned, 0.0)
 
 

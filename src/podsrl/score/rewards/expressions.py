@@ -70,9 +70,7 @@ def reference_of(answer: str) -> Reference:
     text = plain(answer) if len(answer) <= MAX_CHARACTERS else answer.strip()
     if not text:
         raise empty_reference(answer)
-    if len(answer) > MAX_CHARACTERS:
-        return Reference(text, None, True, text, False)
-    value = read_value(answer)
+    value = read_value(answer) if len(answer) <= MAX_CHARACTERS else None
     has_words_before = re.match(r"[^\W\d_]{2,}", text) is not None
     number = value.number if value is not None and not value.claims and not has_words_before else None
     expression = reading.without_units(text) or text
@@ -100,7 +98,6 @@ def is_same_expression(piece: str, reference: Reference, question: str, before: 
 
 
 def _stated(text: str, own: frozenset[str]) -> str:
-    """What follows "the answer is" or the like; all of the text where no such words lead to it."""
     statement = reading.last_statement(text)
     if statement == text and (words := _WORDS_BEFORE.match(text)):
         statement = text[words.end() :]
@@ -109,7 +106,6 @@ def _stated(text: str, own: frozenset[str]) -> str:
 
 
 def _is_same_by_algebra(piece: str, text: str, reference: Reference, question: str) -> bool:
-    """What stands in the question is not worked out, names in another order are another point."""
     if reference.is_set:
         text = re.sub(r"\s*,?\s*\b(?:and|or)\b\s*", ", ", _as_union(text) if "\\cup" in reference.text else text)
     names = _NAMES_OF_A_TUPLE.findall(text) if reference.text.startswith("(") else []
@@ -151,14 +147,11 @@ def _equals(piece: str, text: str, left: list[str], right: str, reference: Refer
 
 
 def _bare(text: str, reference: Reference, own: frozenset[str]) -> str:
-    """Without the unit behind it; letters that the reference has too are no unit."""
-    bare = reading.without_units(text)
-    unit = text[len(bare) :]
+    unit = text[len(bare := reading.without_units(text)) :]  # letters that the reference has too are no unit
     return text if set(re.findall(r"[A-Za-z]", unit)) <= set(reference.text) or reading.changed(unit, own) else bare
 
 
 def _knows(text: str, reference: Reference, own: frozenset[str]) -> bool:
-    """Whether a text has no command that would compute, and no word."""
     commands = set(_COMMAND.findall(text)) - set(_COMMAND.findall(reference.text))
     functions = {command for command in commands if _FUNCTION.fullmatch(command)}
     if not all(map(_PLAIN_COMMAND.fullmatch, commands - functions)) or ("=" in reference.text and functions):
@@ -170,7 +163,6 @@ def _knows(text: str, reference: Reference, own: frozenset[str]) -> bool:
 
 
 def _without_rounding(text: str, reference: Reference) -> str:
-    """Leave out a decimal behind an approximation sign, where it is the reference's value, rounded or cut."""
     from podsrl.score.rewards.algebra import number_of
 
     found = _ROUNDED.fullmatch(text)
@@ -182,7 +174,6 @@ def _without_rounding(text: str, reference: Reference) -> str:
 
 
 def _choice_of(text: str) -> str | None:
-    """The letter of a choice, its own text left out; None where the text is no choice, or names two."""
     found = _CHOICE.fullmatch(text)
     if found is None or (found[5] and (_OTHER_CHOICE.search(found[5]) or not (found[2] or found[4]))):
         return None
@@ -222,7 +213,6 @@ def _is_alike(text: str, reference: str) -> bool:
 
 
 def _shape(text: str) -> tuple[str, int]:
-    """The brackets around all of a list, and its number of elements."""
     text = re.sub(r"\\(?=[{}])", "", _NAME.sub("", text)).replace(" ", "")
     depths = list(accumulate((sign in "([{") - (sign in ")]}") for sign in text))
     is_within = text[:1] in ("(", "[", "{") and 0 not in depths[:-1]
@@ -231,7 +221,6 @@ def _shape(text: str) -> tuple[str, int]:
 
 
 def _as_union(text: str) -> str:
-    """Inequalities that "or" joins, as a union of intervals."""
     found = [_INTERVAL.fullmatch(part.strip()) for part in re.split(r"\bor\b", text)]
     return r"\cup".join(_interval(one) for one in found if one) if len(found) > 1 and all(found) else text
 

@@ -32,25 +32,21 @@ _BEFORE_TAGGED_BOX = re.compile(
 )
 """In a long text "at least" and "can be" before a box are often part of the statement that it ends."""
 _AFTER_BOX = re.compile(
-    r"[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)",
-    re.IGNORECASE,
+    r"(?i)[.,!$*\s]{0,8}(?:or\b|\?|is\s+(?:not\s+(?:the\s+)?(?:right|correct|answer)|wrong|incorrect|false)\b|at\s+(?:least|most)\b)"
 )
 _LABEL_OF_A_QUESTION = r"\b(?:question|problem|exercise|example|q|user|human|instruction)\b[\d\s*]{0,6}:"
 _ASKS = re.compile(rf"\?|{_LABEL_OF_A_QUESTION}", re.IGNORECASE)
 _HASHES = re.compile(
-    rf"####\s*+(?=[^\w\n]{{0,3}}(?:[0-9]|\\[a-z]))(?![0-9]+(?:st|nd|rd|th)|[0-9][.)]\s)((?:(?!{_LABEL_OF_A_QUESTION}|####)[^\n])+)",
-    re.IGNORECASE,
+    rf"(?i)####\s*+(?=[^\w\n]{{0,3}}(?:[0-9]|\\[a-z]))(?![0-9]+(?:st|nd|rd|th)|[0-9][.)]\s)((?:(?!{_LABEL_OF_A_QUESTION}|####)[^\n])+)"
 )
 """GSM8K's mark for the answer at a solution's end; a heading of Markdown begins with a word or an ordinal."""
 _MARK = re.compile(r"^[*\s]*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?[:*\s]*", re.IGNORECASE)
 _LABEL = re.compile(r"^[*\s]*(?:####|(?:final\s+)?answer[*\s]*:)", re.IGNORECASE)
 _FAREWELL = re.compile(
-    r"(?:(?:this|that)\sis\s(?:the|my)\s(?:final\s)?answer|i\shope\s(?:it|this|that)|(?:please\s)?let\sme\sknow|(?:please\s)?feel\sfree|if\syou\s(?:have|need|want)|thank)\b[^0-9\\$]*",
-    re.IGNORECASE,
+    r"(?i)(?:(?:this|that)\sis\s(?:the|my)\s(?:final\s)?answer|i\shope\s(?:it|this|that)|(?:please\s)?let\sme\sknow|(?:please\s)?feel\sfree|if\syou\s(?:have|need|want)|thank)\b[^0-9\\$]*"
 )
 """Words to the reader that say nothing about the answer."""
-_MAX_GUESS, _MAX_NAME_WORDS = 80, 2
-"""Characters of the longest sentence that can be a guess of the same shape; words of a name."""
+_MAX_GUESS, _MAX_NAME_WORDS = 80, 2  # characters of a sentence that can be a guess; words of a name
 _PLAIN_WORD = re.compile(r"[A-Za-z]{2,}[.,:;]?")
 
 
@@ -98,7 +94,7 @@ def _in_tags(piece: Piece) -> str | None:
 
 
 def _first_solution(text: str) -> tuple[str, str]:
-    """The text up to the first mark behind which another question follows, and what stands behind its marks."""
+    """The text up to the first mark that another question follows, and what stands behind its marks."""
     marks = list(_HASHES.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     asks = (number for number, mark in enumerate(marks) if _ASKS.search(text, mark.end(), ends[number]))
@@ -126,12 +122,7 @@ def _boxed(text: str, *, is_tagged: bool = False) -> str | None:
 
 
 def answer_pieces(text: str) -> Iterator[Piece]:
-    """Give what stands next to an answer tag, however broken the tags, in the text's order; blank pieces are left out.
-
-    Example:
-        >>> [piece.text for piece in answer_pieces("<answer>8 <answer>9</answer></answer>")]
-        ['8', '9']
-    """
+    """Give what stands next to an answer tag, however broken, in the text's order; no blank pieces."""
     tags = [(tag.lastgroup, tag.start(), tag.end()) for tag in _TAG.finditer(text)]
     last_thought_end = max((start for kind, start, _ in tags if kind == "think_end"), default=-1)
     is_thought = False
@@ -143,15 +134,7 @@ def answer_pieces(text: str) -> Iterator[Piece]:
 
 
 def without_thoughts(text: str) -> str:
-    """Leave out what stands between `<think>` and `</think>`, and the tags that are left.
-
-    A `</think>` before any `<think>` ends a thought that began with the text; a `<think>` that is never closed begins
-    none.
-
-    Example:
-        >>> without_thoughts("7 or 8?</think> 8 <think>or 9</think>.")
-        ' 8 .'
-    """
+    """Leave out what stands up to `</think>` from `<think>`, or from the text's start, and the tags that are left."""
     *closed, rest = re.split("</think>", text, flags=re.IGNORECASE)
     parts = [part.partition("<think>") for part in closed]
     return _TAG.sub("", "".join([before for i, (before, tag, _) in enumerate(parts) if tag or i] + [rest]))
@@ -161,10 +144,6 @@ def last_sentence(text: str) -> str | None:
     """Give the last sentence of the last line that has a letter or digit; None where there is none.
 
     It is a list of two where the sentence before it has the same shape, or a line before it the same label.
-
-    Example:
-        >>> last_sentence("It is 16. It is 18."), last_sentence("9 eggs\\nAnswer: 18"), last_sentence("17\\n18")
-        ('It is 16. , It is 18.', 'Answer: 18', '17 , 18')
     """
     lines = [line for line in text.split("\n") if any(map(str.isalnum, line))]
     found = [sentence for line in lines[-3:] for sentence in sentences(line)]

@@ -16,8 +16,7 @@ from fractions import Fraction
 
 from podsrl.score.rewards.canonical import NUMBERS, Number, has_invisible, plain, read_number
 
-MAX_WORDS = 25
-"""Words between two numbers, or between a number and an end."""
+MAX_WORDS = 25  # between two numbers, or between a number and an end
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!\\!)\s+(?=[A-Z0-9\\$*(#])")
 _ITEM = re.compile(r"^\s*[0-9]{1,2}[.)]\s+(?=\S)")
 EQUALS = re.compile(r"(?<![<>!=\\:])=(?![=>])")
@@ -55,9 +54,8 @@ _CHANGED = re.compile(
 """The same right behind a number."""
 _ENDING = re.compile(r"(?<=\w{3})(?:ings?|ers?|ied|ies?|ed|es|(?<!s)s|(?<![aeiou])y|e)$")
 _VERB = re.compile(
-    r"\b(?:is|are|was|were|be|becomes?|equals?|equal\s+to|ha(?:s|ve|d|ving)|ma(?:kes?|de|king)|g[ie]ts?|got|gives?|gave|costs?|pa(?:ys?|id)|needs?"
-    r"|takes?|took|leaves?|leaving|sp(?:ends?|ent)|earn(?:s|ed)?|contains?|remains?|yields?|(?:comes?|amounts?|adds?\s+up|sums?)\s+to)\b",
-    re.IGNORECASE,
+    r"(?i:\b(?:is|are|was|were|be|becomes?|equals?|equal\s+to|ha(?:s|ve|d|ving)|ma(?:kes?|de|king)|g[ie]ts?|got|gives?|gave|costs?|pa(?:ys?|id)|needs?"
+    r"|takes?|took|leaves?|leaving|sp(?:ends?|ent)|earn(?:s|ed)?|contains?|remains?|yields?|(?:comes?|amounts?|adds?\s+up|sums?)\s+to)\b)"
 )
 STATES = re.compile(rf"{_VERB.pattern}|\btotals?(?:\s+of)?\b|(?<=[A-Za-z]):", re.IGNORECASE)
 _LISTING = re.compile(r"\b(?:and|also|or|then)\b|:", re.IGNORECASE)
@@ -81,7 +79,6 @@ _REPEATING = re.compile(r"(?<![\w.])([0-9]*)\.([0-9]{0,20})\\(?:overline|bar)\{?
 _SPOKEN = re.compile(
     r"((?:[-+*/]|\\times|\\cdot) ?[0-9][0-9.,]*)\s+(?:is(?: equal to)?|equals|gives|makes)\s+(?=[-0-9.\\])"
 )
-_SIXTIETHS = {"hour": "minute", "minute": "second"}
 _PARTED = re.compile(r"([0-9]+) (hour|minute)s?,? (?:and )?([0-9]+) (minute|second)s?\b")
 _HALVES = {"half": "1/2", "third": "1/3", "quarter": "1/4"}
 
@@ -96,19 +93,14 @@ class Value:
 
 
 def read_value(piece: str, question: str = "", before: str = "") -> Value | None:
-    r"""Read a piece of text that states one number.
+    r"""Read a piece of text that states one number; None where another number, a negation or a doubt competes with it.
 
-    Of several numbers the newest counts: one that neither the question nor an equation has given; of those as new as
-    each other the last, if a verb leads to it. None where another number, a negation or a doubt competes with it.
-
-    Args:
-        before: the text in front of the piece, whose equations give numbers.
+    Of several numbers the newest counts: one that neither the question nor an equation has given, here or in the text
+    before; of those as new as each other the last, if a verb leads to it.
 
     Example:
         >>> read_value("196 has 9 positive divisors").number.value, read_value("9 * 2"), read_value("17 or 18")
         (Fraction(9, 1), None, None)
-        >>> read_value("He makes $18 from 9 eggs", "He has 9 eggs.").number.value
-        Fraction(18, 1)
     """
     if has_invisible(piece):
         return None
@@ -118,7 +110,7 @@ def read_value(piece: str, question: str = "", before: str = "") -> Value | None
 
 
 def _read_last(found: list[str], ages: dict[Fraction, int], question: str) -> Value | None:
-    """The last of several statements, where the question or an equation accounts for every other number."""
+    """The last of several, where the question or a true equation accounts for every other number."""
     value = _read(found[-1], ages, question) if len(found) > 1 else None
     if value is None:
         return None
@@ -136,7 +128,6 @@ def _read_last(found: list[str], ages: dict[Fraction, int], question: str) -> Va
 
 
 def _read(text: str, ages: dict[Fraction, int], question: str) -> Value | None:
-    """One statement."""
     for pattern, by in _REWRITES:
         text = pattern.sub(by, text)
     text = _PARTED.sub(functools.partial(_in_one_unit, question=question), text)
@@ -148,14 +139,12 @@ def _read(text: str, ages: dict[Fraction, int], question: str) -> Value | None:
     is_clear = not doubt(text, own) and not SEVERAL.search(text) and num_words(" ".join(left)) <= MAX_WORDS
     number = _stated_number(right, ages, own) if is_clear else None
     has_name = bool(left) and NAME.fullmatch(left[0]) is not None
-    claims = [_calculation(part.rpartition("because ")[2]) for part in left]
+    claims = [_calculation(part.rpartition("because ")[2]) for part in left] + [_calculation(one[1]) for one in working]
     claims = [one for one in claims if not (NAME.fullmatch(one) or (has_name and not re.search("[0-9]", one)))]
-    claims += [_calculation(found[1]) for found in working]
     return None if number is None else Value(number, tuple((claim, None) for claim in claims))
 
 
 def _stated_number(text: str, ages: dict[Fraction, int], own: frozenset[str]) -> Number | None:
-    """The one number of a text without an equals sign."""
     found = list(NUMBERS.finditer(text))
     numbers = [read_number(one[0].strip()) for one in found]
     edges = zip((0, *(one.end() for one in found)), (*(one.start() for one in found), len(text)), strict=True)
@@ -186,18 +175,15 @@ def _newest(numbers: list[Number | None], gaps: list[str], ages: dict[Fraction, 
 
 
 def _is_led(before: str, gap: str) -> bool:
-    """Whether the words between a given number and a new one lead to the new one."""
     has_clause = num_words(gap) > 1 or (num_words(gap) == 1 and _PREPOSITION.search(before) is not None)
     return _VERB.search(gap) is not None or (has_clause and not _LISTING.search(gap))
 
 
 def _is_aside(gap: str) -> bool:
-    """Whether the words between a number and a given one behind it say what the first came from."""
     return (num_words(gap) > 1 or _PREPOSITION.search(gap) is not None) and not _GOES_ON.search(gap)
 
 
 def _is_plain(text: str, letters: frozenset[str]) -> bool:
-    """Whether a text has words alone: no other signs, no letter that could be a variable."""
     alone = {word for word in _WORD.findall(text) if len(word) == 1}
     return alone <= letters and _BETWEEN_WORDS.fullmatch(_WORD.sub("", text)) is not None
 
@@ -229,7 +215,7 @@ def statements(text: str) -> list[str]:
 
 
 def sentences(line: str) -> list[str]:
-    """Give the sentences of a line that hold a letter or digit."""
+    """Give those of a line that hold a letter or digit."""
     found = _SENTENCE.split(_ITEM.sub("", line).rpartition("####")[2])
     return [sentence.strip() for sentence in found if any(map(str.isalnum, sentence))]
 
@@ -240,7 +226,7 @@ def last_statement(text: str) -> str:
 
 
 def num_words(text: str) -> int:
-    """Count the words of a text."""
+    """Count its words."""
     return len(_LETTERS.findall(text))
 
 
@@ -250,7 +236,6 @@ def without_units(text: str) -> str:
 
 
 def _calculation(text: str) -> str:
-    """A calculation with numbers, without the words before it, its units and commas within numbers."""
     text = re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", _CLAUSE.split(last_statement(text))[-1])
     has_sign = re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text)
     if has_sign and not re.search(r"\\(?!times|cdot|frac)", text):
@@ -282,10 +267,9 @@ def _numbers(text: str) -> set[Fraction]:
 
 
 def _in_one_unit(match: re.Match[str], question: str) -> str:
-    """Hours and minutes as a number of those that the question asks for."""
     count, unit, rest, part = match.groups()
     asked = re.search(rf"\b(?:how many|in) (?:{unit}|({part}))s\b", question, re.IGNORECASE)
-    if _SIXTIETHS[unit] != part or asked is None:
+    if (unit, part) == ("hour", "second") or unit == part or asked is None:
         return match[0]
     total = int(count) * 60 + int(rest)
     return f"{total} {part}s" if asked[1] else f"{Fraction(total, 60)} {unit}s"
