@@ -79,7 +79,14 @@ _REPEATING = re.compile(r"(?<![\w.])([0-9]*)\.([0-9]{0,20})\\(?:overline|bar)\{?
 _SPOKEN = re.compile(
     r"((?:[-+*/]|\\times|\\cdot) ?[0-9][0-9.,]*)\s+(?:is(?: equal to)?|equals|gives|makes)\s+(?=[-0-9.\\])"
 )
-_PARTED = re.compile(r"([0-9]+) (hour|minute)s?,? (?:and )?([0-9]+) (minute|second)s?\b")
+_PARTS = {
+    "hour": (60, "minute"),
+    "minute": (60, "second"),
+    "day": (24, "hour"),
+    "week": (7, "day"),
+    "year": (12, "month"),
+}
+_PARTED = re.compile(rf"([0-9]+) ({'|'.join(_PARTS)})s?,? (?:and )?([0-9]+) (minute|second|hour|day|month)s?\b")
 _HALVES = {"half": "1/2", "third": "1/3", "quarter": "1/4"}
 
 
@@ -190,11 +197,8 @@ def _is_plain(text: str, letters: frozenset[str]) -> bool:
 
 def changes(before: str, own: frozenset[str]) -> bool:
     """Whether the words in front of a number bound it or make another one of it."""
-    words = (
-        word for word in reversed(_LETTERS.findall(_VERB.split(before)[-1].lower())) if not _FILLER.fullmatch(word)
-    )
-    last = next(words, "")
-    return last in _CHANGES and _stem(last) not in own
+    words = [word for word in _LETTERS.findall(_VERB.split(before)[-1].lower()) if not _FILLER.fullmatch(word)]
+    return bool(words) and words[-1] in _CHANGES and _stem(words[-1]) not in own
 
 
 def changed(after: str, own: frozenset[str]) -> bool:
@@ -237,10 +241,10 @@ def without_units(text: str) -> str:
 
 def _calculation(text: str) -> str:
     text = re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", _CLAUSE.split(last_statement(text))[-1])
-    has_sign = re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text)
-    if has_sign and not re.search(r"\\(?!times|cdot|frac)", text):
-        text = _UNIT_OF_A_FACTOR.sub("", text)
-    return without_units(text)
+    is_sum = re.search(r"[0-9]\s*[A-Za-z ]*(?:[-+*/]|\\times|\\cdot)", text) and not re.search(
+        r"\\(?!times|cdot|frac)", text
+    )
+    return without_units(_UNIT_OF_A_FACTOR.sub("", text) if is_sum else text)
 
 
 def _stem(word: str) -> str:
@@ -269,10 +273,11 @@ def _numbers(text: str) -> set[Fraction]:
 def _in_one_unit(match: re.Match[str], question: str) -> str:
     count, unit, rest, part = match.groups()
     asked = re.search(rf"\b(?:how many|in) (?:{unit}|({part}))s\b", question, re.IGNORECASE)
-    if (unit, part) == ("hour", "second") or unit == part or asked is None:
+    ratio, smaller = _PARTS[unit]
+    if part != smaller or asked is None:
         return match[0]
-    total = int(count) * 60 + int(rest)
-    return f"{total} {part}s" if asked[1] else f"{Fraction(total, 60)} {unit}s"
+    total = int(count) * ratio + int(rest)
+    return f"{total} {part}s" if asked[1] else f"{Fraction(total, ratio)} {unit}s"
 
 
 def _shifted(match: re.Match[str]) -> str:
