@@ -100,7 +100,7 @@ def _first_solution(text: str) -> tuple[str, str]:
     asks = (number for number, mark in enumerate(marks) if _ASKS.search(text, mark.end(), ends[number]))
     if (last := next(asks, None)) is not None:
         text, marks = text[: marks[last].end()], marks[: last + 1]
-    return text, _listed(sentences(mark[0])[0].rstrip(" .") for mark in marks)
+    return text, _listed(sentences(mark[0])[0] for mark in marks)
 
 
 def _boxed(text: str, *, is_tagged: bool = False) -> str | None:
