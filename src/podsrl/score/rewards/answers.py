@@ -78,7 +78,7 @@ def _is_same_number(piece: str, reference: Reference, question: str, before: str
     right = EQUALS.split(text)[-1]
     numbers = [(one, read_number(one.strip())) for one in NUMBERS.findall(right)]
     written = [one for one, number in numbers if number is not None and number.value == exact.value]
-    written = written or [without_words(last_statement(right))]  # such as `6.02 \\cdot 10^3`
+    written = written or [without_words(last_statement(right))]  # such as `6.02 \cdot 10^3`
     return not any(is_copied(one, without_words(reference.text), question) for one in written)
 
 
