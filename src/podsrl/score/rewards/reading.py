@@ -35,7 +35,7 @@ HEDGES = r"\b(?:at\s+(?:least|most|best)|(?:could|may|can)\s+be)\b"
 _DOUBT = re.compile(
     rf"{DENIALS}|{HEDGES}|\?|…|\.\.\.|[~≡]|==|:=|\\(?:ne|neq|not|lnot|neg|approx|sim|simeq)(?![A-Za-z])", re.IGNORECASE
 )
-SEVERAL = re.compile(r"\b(?:or|else)\b|\s,\s|[<>]|\\(?:[lg]eq?|[lg]t|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
+SEVERAL = re.compile(r"\b(?:or|else)\b|[<>]|\\(?:[lg]eq?|[lg]t|pm|mp|lor|vee|cup)(?![A-Za-z])", re.IGNORECASE)
 _COMPARES = """than half twice thrice double triple quadruple times about around almost over under above below beneath
 beyond within between minus plus negative without besides near if and but not less fewer up some any ten tens hundred
 thousand million billion trillion square squared cube cubed root least most"""
@@ -143,7 +143,8 @@ def _read(text: str, ages: dict[Fraction, int], question: str) -> Value | None:
     for found in working:
         right = right.replace(found[0], "", 1)
     own = own_words(question)
-    is_clear = not doubt(text, own) and not SEVERAL.search(text) and num_words(" ".join(left)) <= MAX_WORDS
+    is_list = SEVERAL.search(text) is not None or " , " in text
+    is_clear = not is_list and not doubt(text, own) and num_words(" ".join(left)) <= MAX_WORDS
     number = _stated_number(right, ages, own) if is_clear else None
     has_name = bool(left) and NAME.fullmatch(left[0]) is not None
     claims = [_calculation(part.rpartition("because ")[2]) for part in left] + [_calculation(one[1]) for one in working]
