@@ -25,7 +25,7 @@ from podsrl.score.rewards.canonical import MAX_CHARACTERS, NUMBERS, canonical, e
 _MAX_ALGEBRA = 300
 """Characters of the longest expression that algebra may get."""
 _MAX_DEPTH, _MAX_TERMS, _MAX_DIGITS, _MAX_FUNCTIONS = 8, 40, 30, 8
-_MAX_POWER, _MAX_EXPANDED, _MAX_FACTORIAL = 3000, 1000, 3000
+_MAX_POWER, _MAX_EXPANDED, _MAX_FACTORIAL, _MAX_DIVISIONS = 3000, 1000, 3000, 12
 _TEXT_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mbox)\s*\{")
 _LATEX = (LatexExtractionConfig(boxed_match_priority=0),)
 _ENDLESS = re.compile(r"\\(?:sum|prod|int|lim|oint|iint|log_?\{?\\log)(?![A-Za-z])|!\s*!|[^0-9\s]\s*!(?!=)")
@@ -48,6 +48,8 @@ def is_bomb(expression: str) -> bool:
     num_terms, num_functions = len(_TERM.findall(expression)), len(_FUNCTION.findall(expression))
     numbers = re.findall(r"[0-9]+", expression)
     if num_terms > _MAX_TERMS or num_functions > _MAX_FUNCTIONS or max(map(len, numbers), default=0) > _MAX_DIGITS:
+        return True
+    if expression.count("/") + expression.count("\\div") > _MAX_DIVISIONS:  # each doubles the time
         return True
     if "!" in expression or "binom" in expression:
         return "^" in expression or max(map(int, numbers), default=0) > _MAX_FACTORIAL

@@ -32,8 +32,8 @@ _MAX_FULL_TEXT = 100
 def any_correct(task: Task, completion: str) -> float:
     r"""Whether any of three pieces is the reference answer: the whole text, its last `<answer>`, its last number.
 
-    ValueError: the reference answer is empty. There a grader on sympy compares; here math-verify does, which also
-    knows sets, matrices and percent signs.
+    ValueError: the reference answer is empty. The authors compare with a grader of their own on sympy, this function
+    with math-verify, which also knows sets, matrices and percent signs.
 
     Example:
         >>> task = Task(id="a", prompt="9 * 2 =", answer="18")
