@@ -45,6 +45,10 @@ NO_OBJECT = "the arguments of this tool call are no object; wanted {"
             '<tool_call>{"name": "f", "arguments": {"a": "<think>"}}</tool_call><tool_call>{"name": "g"}</tool_call>',
             [("f", {"a": "<think>"}), ("g", {})],
         ),
+        (
+            '<tool_call>{"name": "f", "arguments": {"a": "1 </think> 2"}}</tool_call>',
+            [("f", {"a": "1 </think> 2"})],
+        ),
         ("<think>" * 100_000 + "<tool_call>" * 100_000, []),
         ('<tool_call>[{"name": "f"}]</tool_call><tool_call>{"name": 7}</tool_call>', [NO_CALL, NO_CALL]),
     ],

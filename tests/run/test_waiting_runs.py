@@ -109,7 +109,7 @@ def test_data_that_changed_leaves_the_groups_out_and_later_checkpoints_are_whole
     checkpoint = newest(tmp_path / "one")
     checkpoint.state["config"]["task"]["digits"] = 2
     other.load(checkpoint, allow_changes=True)
-    assert other.collector.waiting == () and "are of the data before" in other.warnings[-1]
+    assert other.collector.waiting == () and "begun before the change" in other.warnings[-1]
     steps(other, 1)
     other.save(tmp_path / "other", EXTRA)
     found = newest(tmp_path / "other")
@@ -122,7 +122,7 @@ def test_a_resumed_run_goes_on_with_the_groups_that_wait(tmp_path: Path) -> None
     said = check_resumed(lambda: run(*KEEP), tmp_path)
     checkpoint = newest(tmp_path)
     check_state(checkpoint.path, checkpoint.state)
-    assert checkpoint.state["data_position"] == 4  # two groups were trained on, and two wait
+    assert checkpoint.state["data_position"] == 6  # four groups were trained on, and two wait
     assert any(line["groups/resumed"] for line in said)
 
 

@@ -27,9 +27,8 @@ def diagnose(
       pods diagnose runs/mine
       pods diagnose runs/mine --json
 
-    The verdict comes first: unscored, indifferent, over-long, starved, solved or
-    healthy. The savings are simulated on the groups
-    that the run recorded, with the same answers.
+    The verdict comes first: unscored, indifferent, over-long, starved, solved or healthy. The savings are simulated on
+    the groups that the run recorded, with the same answers.
     """
     from podsrl.report.diagnose import diagnose as look_at
     from podsrl.report.read import read_run

@@ -33,7 +33,7 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
     """Compute the result of a comparison and write it to `folder`/compare.json."""
     logs = {arm: [_metrics(member, config.metric) for member in _of(arm, members)] for arm in config.arms}
     pace = {arm: slowdown([_steps(log) for log in logs[arm]]) for arm in config.arms}
-    uneven = unequal_pace(pace) if members[0].is_on_cpu else None
+    uneven = unequal_pace(pace) if members[0].is_on_cpu and _compute_alike(members) else None
     clock, other = CLOCKS[::-1] if uneven else CLOCKS
     curves = {arm: [_curve(log, clock, config.metric) for log in logs[arm]] for arm in config.arms}
     grids = {arm: common_grid(runs) for arm, runs in curves.items()}
@@ -98,6 +98,12 @@ def _metrics(member: Member, metric: str) -> list[Json]:
     if not any("seconds/total" in line for line in lines):
         raise UsageError(f"{file}: holds no step of a run that is finished; restore the file")
     return lines
+
+
+def _compute_alike(members: Sequence[Member]) -> bool:
+    """Whether no arm has more threads or processes than another, which would wait for each other."""
+    configs = [member.config for member in members]
+    return len({(c.threads, c.steps.name, c.scale.generators, c.task.reward_workers) for c in configs}) == 1
 
 
 def _start_accuracy(runs: Sequence[tuple[list[float], list[float]]]) -> float | None:

@@ -48,9 +48,11 @@ class CpuWatch:
         self._looked = -_LOOK_SECONDS
 
     def go(self) -> None:
-        """Count from here on; if it runs already, from 0."""
+        """Count from here on; if it runs already, from 0. Of a process that begins later, what it used when it ends."""
         if self._since is not None:
             self._sums = CpuTime(0.0, 0.0)
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            self._below, self._looked = below(os.getpid()), time.monotonic()
         self._since = self._now()
 
     def pause(self) -> None:
@@ -69,8 +71,6 @@ class CpuWatch:
 
     def _now(self) -> CpuTime:
         """Since all of them began; what a process that has ended used is in its parent's, its waiting is lost."""
-        if time.monotonic() - self._looked >= _LOOK_SECONDS:
-            self._below, self._looked = below(os.getpid()), time.monotonic()
         ended = os.times()
         used = time.process_time() + ended.children_user + ended.children_system + sum(map(_used, self._below))
         waited = [_waited(pid) for pid in (os.getpid(), *self._below)]

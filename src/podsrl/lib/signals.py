@@ -59,7 +59,8 @@ def answered_by(handle: Callable[[int], None]) -> Iterator[None]:
 def pausing(settle: Callable[[], object]) -> Iterator[Callable[[], None]]:
     """Give a function that stops this process, after `settle()`, where SIGTSTP (Ctrl-Z) has come since its last call.
 
-    SIGCONT lets the process go on. Other threads get no signals, so there the function does nothing.
+    SIGCONT lets the process go on. The function does nothing in other threads, which get no signals, where SIGTSTP is
+    ignored, and where this process leads the session of its terminal, so that no shell could let it go on.
     """
     asked: list[int] = []
 
@@ -75,13 +76,18 @@ def pausing(settle: Callable[[], object]) -> Iterator[Callable[[], None]]:
             asked.clear()
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    in_main = threading.current_thread() is threading.main_thread()
-    previous = signal.signal(signal.SIGTSTP, ask) if in_main else None
+    is_asked = threading.current_thread() is threading.main_thread() and _may_stop()
+    previous = signal.signal(signal.SIGTSTP, ask) if is_asked else None
     try:
         yield pause
     finally:
-        if in_main:
+        if is_asked:
             signal.signal(signal.SIGTSTP, previous)
+
+
+def _may_stop() -> bool:
+    leads = os.isatty(2) and os.getsid(0) == os.getpid()
+    return signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN and not leads
 
 
 def leave_on_signal() -> None:

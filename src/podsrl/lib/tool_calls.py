@@ -36,7 +36,8 @@ def calls_in(text: str) -> list[Call | str]:
         [('now', {})]
     """
     begun, closed, behind = text.partition("</think>")
-    if closed and "<think>" not in begun:  # the prompt's last words opened the thought
+    is_argument = begun.count("<tool_call>") > begun.count("</tool_call>")
+    if closed and "<think>" not in begun and not is_argument:  # the prompt's last words opened the thought
         text = behind
     text = _THOUGHT.sub(lambda found: "" if found[1] else found[0], text)
     if marked := _MARKED.findall(text):

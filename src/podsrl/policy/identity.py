@@ -19,6 +19,8 @@ from podsrl.policy.source import model_folder
 
 WEIGHTS = "weights of model.path"
 _CONFIGS = ("config.json", "generation_config.json", ADAPTER_CONFIG)
+_UNREADABLE = (OSError, SafetensorError, ValueError, LookupError, AttributeError, TypeError)
+"""What reading a damaged file raises."""
 
 
 def tokenizer_identity(tokenizer: Any) -> dict[str, str]:
@@ -38,7 +40,7 @@ def model_identity(config: ModelConfig) -> dict[str, str]:
     """
     base = base_of(config)
     folders = [_folder(config)] if base is None else [_folder(base), _folder(config)]
-    with suppress(OSError, SafetensorError, ValueError, KeyError):  # loading says what is wrong with them
+    with suppress(*_UNREADABLE):  # loading says what is wrong with them
         there = [folder for folder in folders if folder is not None]
         configs = [file.read_text() for folder in there for name in _CONFIGS if (file := folder / name).exists()]
         weights = files_digest([file for folder in there for file in _weight_files(folder)])

@@ -106,7 +106,7 @@ def resume(
         with _locked(folder):
             newest = _newest_checkpoint(RunFolder(path), processes)
             lost = _lost_logs(folder, newest, allow_lost_lines, say)
-            parts, change = _prepare(config, processes, newest, allow_changes, say)
+            parts = _prepare(config, processes, newest, allow_changes)
             trainer, due = Trainer(config, processes=processes, parts=parts), Due()
             checkpoint = _load(trainer, RunFolder(path), newest, allow_changes)
             if checkpoint is not newest:
@@ -117,6 +117,9 @@ def resume(
                 due = Due.of(checkpoint.state)
             if folder is not None:
                 _rewind(folder, config, checkpoint, lost)
+            change = [] if trainer.change is None else [f"what the run reads changed: {trainer.change}"]
+            if allow_changes and checkpoint is not None and not change:
+                say("--allow-changes has no effect: nothing changed")
             for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
                 _note(text, trainer, folder, say)
             say(f"resumed {checkpoint.path.name}" if checkpoint else "no checkpoint yet: starting over")
@@ -186,20 +189,14 @@ def _lost_logs(folder: RunFolder | None, checkpoint: Checkpoint | None, is_allow
     return lost
 
 
-def _prepare(
-    config: RunConfig, processes: Processes, checkpoint: Checkpoint | None, is_allowed: bool, say: Say
-) -> tuple[Prepared, list[str]]:
-    """The parts, and what changed in what they read; a change that is not allowed ends here, before weights load."""
+def _prepare(config: RunConfig, processes: Processes, checkpoint: Checkpoint | None, is_allowed: bool) -> Prepared:
+    """The parts; a change of what they read that is not allowed ends here, before weights load."""
     with ExitStack() as on_error:
         parts = on_error.enter_context(closing(prepare(processes.place(config))))
-        change = None
         if checkpoint is not None:
-            inputs = describe_inputs(config, parts.tasks, parts.tokenizer)
-            change = check_inputs(checkpoint, inputs, is_allowed=is_allowed)
-            if is_allowed and change is None:
-                say("--allow-changes has no effect: nothing changed")
+            check_inputs(checkpoint, describe_inputs(config, parts.tasks, parts.tokenizer), is_allowed=is_allowed)
         on_error.pop_all()
-    return parts, [] if change is None else [f"what the run reads changed: {change}"]
+    return parts
 
 
 def _note(text: str, trainer: Trainer, folder: RunFolder | None, say: Say) -> None:

@@ -137,8 +137,8 @@ def _check_apart(name: str, shared: Sequence[str]) -> None:
         return
     ids = ", ".join(map(repr, shared[:3])) + (", …" if len(shared) > 3 else "")
     raise UsageError(
-        f"task set {name!r}: {len(shared):,} of its ids are in the training and in the held-out part ({ids}): leave "
-        "these questions out of one of them or, where they are different questions, give each an id of its own"
+        f"task set {name!r}: the training and the held-out part share {len(shared):,} id{'s' * (len(shared) > 1)} "
+        f"({ids}): leave these questions out of one of them or, where they are different, give each an id of its own"
     )
 
 
@@ -151,4 +151,8 @@ def _first_of_shuffle(size: int, count: int, seed: int) -> list[int]:
 
 
 def _prompt_key(task: Task) -> str:
-    return task.prompt if isinstance(task.prompt, str) else json.dumps(task.prompt)
+    return (
+        task.prompt
+        if isinstance(task.prompt, str)
+        else json.dumps([dict(message) for message in task.prompt], default=str)
+    )

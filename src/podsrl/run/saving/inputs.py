@@ -39,7 +39,10 @@ def describe_inputs(config: RunConfig, tasks: TaskSet, tokenizer: Any, weights: 
     a digest of a loaded model that the run was given in place of `config.model`.
     """
     of_model = model_identity(config.model) if weights is None else {WEIGHTS: weights}
-    return {**describe_data(tasks), _SOURCES: {**tokenizer_identity(tokenizer), **of_model, **_functions(config)}}
+    return {
+        **describe_data(tasks),
+        _SOURCES: {**tokenizer_identity(tokenizer), **of_model, **_functions(config, tasks)},
+    }
 
 
 def describe_data(tasks: TaskSet) -> dict[str, Side]:
@@ -71,15 +74,19 @@ def input_change(old: Mapping[str, Side], new: Mapping[str, Side]) -> str | None
     changes = []
     if any(old[side] != new[side] for side in _SIDES):
         changes = [f"{name} {_difference(old[side], new[side])}" for side, name in _SIDES.items()]
-    before, after = old[_SOURCES], new[_SOURCES]
-    is_known = after.get(WEIGHTS) != ""
-    names = [name for name in dict.fromkeys([*before, *after]) if is_known or "model.path" not in name]
-    return ", ".join([*changes, *_changed(names, before, after)]) or None
+    return ", ".join([*changes, *_source_changes(old, new)]) or None
 
 
 def has_other_groups(old: Mapping[str, Side], new: Mapping[str, Side]) -> bool:
     """Whether groups that were begun before a change are of other questions, prompts or rewards than the run's now."""
-    return any(old[side] != new[side] for side in ("train", _SOURCES))
+    return old["train"] != new["train"] or bool(_source_changes(old, new))
+
+
+def _source_changes(old: Mapping[str, Side], new: Mapping[str, Side]) -> list[str]:
+    before, after = old[_SOURCES], new[_SOURCES]
+    are_known = "" not in (before.get(WEIGHTS), after.get(WEIGHTS))
+    names = [name for name in dict.fromkeys([*before, *after]) if are_known or "model.path" not in name]
+    return _changed(names, before, after)
 
 
 def _changed(names: Iterable[str], old: Side, new: Side) -> list[str]:
@@ -107,9 +114,10 @@ def _describe(tasks: Sequence[Task]) -> Side:
     return {"questions": len(tasks), **dict(named)}
 
 
-def _functions(config: RunConfig) -> Side:
-    """Digests of the files of all functions that the config names as "module:function"."""
-    named = sorted({name for name in _texts(config.model_dump(mode="json")) if _FUNCTION.fullmatch(name)})
+def _functions(config: RunConfig, tasks: TaskSet) -> Side:
+    """Digests of the files of all functions that the config or the task set names as "module:function"."""
+    of_tasks = [*tasks.rewards, tasks.correct, tasks.format or "", tasks.environment or ""]
+    named = sorted({name for name in _texts([config.model_dump(mode="json"), of_tasks]) if _FUNCTION.fullmatch(name)})
     return {
         f"text of {name}": hashlib.blake2b(text, digest_size=16).hexdigest() for name in named if (text := _text(name))
     }

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import at_most
 from podsrl.run.before.steering import check_watching
 from podsrl.run.saving.checkpoint import Checkpoint
-from podsrl.run.saving.inputs import Side, describe_inputs
+from podsrl.run.saving.inputs import describe_inputs
 from podsrl.run.step.agreement import check_same_choice, check_same_run
 from podsrl.run.step.clock import StageClock
 from podsrl.run.step.collected import Collected, Load, gather_load
@@ -107,12 +106,19 @@ class Trainer:
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
         check_generator(self.parts.generator, config, self.processes.num_processes)
         check_replay(config, self.parts.slots, self.processes.num_processes)
-        self._given_weights = None if model is None else weights_digest(model.state_dict().items())
+        counts = (
+            config.lora is not None or config.loss.kl_beta > 0
+        )  # else a checkpoint's weights take the start's place
+        given = None if model is None else weights_digest(model.state_dict().items()) if counts else ""
         self.tasks, self.tokenizer, self.scorer = self.parts.tasks, self.parts.tokenizer, self.parts.scorer
         if not self.processes.is_one_machine:
             read = describe_inputs(config, self.tasks, self.tokenizer, weights="")  # `check_same_weights` comes later
             check_same_run(config, read, self.processes)
         self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
+        self.inputs = describe_inputs(config, self.tasks, self.tokenizer, given)
+        """What the run reads, as a checkpoint holds it."""
+        self.change: str | None = None
+        """What differs in it from what the loaded checkpoint was trained with."""
         self.model = self.policy.model
         """What the update trains; with `scale.strategy` other than "ddp" its weights are in pieces."""
         check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
@@ -299,11 +305,6 @@ class Trainer:
     @engine.setter
     def engine(self, engine: Generator) -> None:
         self.collector.engine = engine
-
-    @cached_property
-    def inputs(self) -> dict[str, Side]:
-        """What the run reads, as a checkpoint holds it."""
-        return describe_inputs(self.config, self.tasks, self.tokenizer, self._given_weights)
 
     @property
     def matmul(self) -> str:

@@ -68,7 +68,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: boo
     trainer.settle()
     state = checkpoint.state
     new_options = check_config(checkpoint, trainer.config)
-    check_inputs(checkpoint, trainer.inputs, is_allowed=allow_changes)
+    trainer.change = check_inputs(checkpoint, trainer.inputs, is_allowed=allow_changes)
     is_stale = has_other_groups(state["inputs"], trainer.inputs)
     trainer.policy.load(checkpoint.model, write_shard)
     moments = checkpoint.optimizer(shard_moment(trainer.model))
@@ -90,7 +90,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: boo
     other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
     trainer.warnings = warnings + new_options + other_bits
     if kept is not None and is_stale:
-        trainer.warnings.append("groups that were to go on are left out: they are of before the change")
+        trainer.warnings.append("groups that were to go on are left out: they were begun before the change")
     trainer.sync()
 
 
