@@ -14,7 +14,7 @@ from loops import each
 from podsrl.config.load import load_config
 from podsrl.config.schema import ModelConfig, RunConfig
 from podsrl.plan import duration as module
-from podsrl.plan.duration import Pace, duration, is_at_hand, measured_pace, pace_by_sizes
+from podsrl.plan.duration import Pace, duration, is_at_hand, measured_pace, pace_by_sizes, smaller_step
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.sizes import work
 from podsrl.run.due import Due
@@ -61,7 +61,7 @@ def test_an_evaluation_takes_what_as_many_rollouts_of_a_step_take() -> None:
 @pytest.mark.parametrize(("options", "passes"), [((), 3), (("model.gradient_checkpointing=true",), 4)])
 def test_a_step_by_sizes_is_products(monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], passes: int) -> None:
     """Every timed product takes a second; more than 512 rows take as many times longer."""
-    monkeypatch.setattr(module, "_mean_seconds", lambda call: float(call().shape == (512, 160)))
+    monkeypatch.setattr(module, "_least_seconds", lambda call: float(call().shape == (512, 160)))
     config = load_config("pods", ["rollouts.max_prompt_tokens=64", "rollouts.max_new_tokens=64", *options])
     shape = read_shape(config.model)
     weights = 3 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 160 * 64) + shape.vocabulary * 64
@@ -119,10 +119,13 @@ def test_a_step_without_any_advantage_has_the_update_of_the_sizes(
 @each(
     "options, why",
     [
-        ((), "a step would take more than 0 s here"),
+        ((), "the smallest step would take more than 0 s here"),
         (("--processes", "2"), "several processes"),
         (("--rollouts.generator=vllm",), "not ready"),
-        (("--rollouts.num_rollouts=100000", "--rollouts.max_new_tokens=200"), "too large"),
+        (
+            ("--rollouts.num_rollouts=100000", "--rollouts.max_new_tokens=200", "--rollouts.kv_cache_bytes=900GiB"),
+            "too",
+        ),
     ],
 )
 def test_what_is_not_measured_is_said_with_the_reason(pods: Pods, options: tuple[str, ...], why: str) -> None:
@@ -131,3 +134,14 @@ def test_what_is_not_measured_is_said_with_the_reason(pods: Pods, options: tuple
     code, printed, errors = pods("train", "pods", *small, *options, "--dry-run")
     [line] = [line for line in printed.splitlines() if line.startswith("time ")]
     assert code == 0 and "by the model's sizes alone" in line and why in line, errors
+
+
+def test_a_smaller_step_counts_as_many_times_as_the_sizes_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generation is measured at half of what the sizes say, and the rest of the step at twice that."""
+    step = SimpleNamespace(samples=[SimpleNamespace(has_advantage=True)], seconds={"generate": 1.0}, total_seconds=7.0)
+    monkeypatch.setattr(module, "measure_steps", lambda config, num_steps: [step] * num_steps)
+    whole, small = Pace(generate_seconds=20.0, step_seconds=50.0), Pace(generate_seconds=2.0, step_seconds=5.0)
+    config = smaller_step(load_config("pods", ["rollouts.num_prompts=16", "rollouts.max_new_tokens=40"]), 10)
+    pace = measured_pace(config, whole, small)
+    assert (pace.generate_seconds, pace.step_seconds) == (10.0, 10.0 + 60.0)
+    assert pace.smaller_step == "1 × 64 answers of at most 40 tokens" and pace.peak_bytes is None

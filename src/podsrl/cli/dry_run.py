@@ -66,6 +66,7 @@ def show_plan(
     from podsrl.plan.duration import predict
     from podsrl.plan.inputs import check_inputs
     from podsrl.plan.preview import preview_run
+    from podsrl.run.before.fit import fit
     from podsrl.run.before.settle import settle
     from podsrl.run.saving.folder import RunFolder
 
@@ -74,13 +75,17 @@ def show_plan(
     config, choices = settle(config, processes)
     with errors.status("reading the questions and trying the rewards"):
         inputs = check_inputs(config, processes)
+    longest = inputs.prompts.longest if inputs.prompts else 0
     try:
-        preview = preview_run(config, processes, inputs.num_eval)
+        config, fitted = fit(
+            config, longest_prompt=longest, num_eval=inputs.num_eval, num_processes=processes, num_here=processes
+        )
+        preview = preview_run(config, processes, inputs.num_eval, longest)
     except UsageError:
         if not as_json:  # of what was found, although the model is out of reach
             say("\n".join(input_lines(inputs)))
         raise
-    advice = None if bound is None else advise_on(config, bound, processes, inputs.num_eval).to_json()
+    advice = None if bound is None else advise_on(config, bound, processes, inputs.num_eval, longest).to_json()
     with errors.status("measuring a step (Ctrl-C leaves it out)"):
         time = predict(config, preview, inputs, MOST_SECONDS)
     if as_json:
@@ -92,7 +97,7 @@ def show_plan(
             print_advice(advice, [*command, *words])
         else:
             print_paragraph(_verdict(preview, inputs, time), style="bold")
-        _print(preview, inputs, time, choices, is_all)
+        _print(preview, inputs, time, (*choices, *fitted), is_all)
     if (advice and not advice["fits"]) or any(trial.invalid_reason is not None for trial in inputs.trials):
         raise typer.Exit(1)
 
@@ -123,7 +128,7 @@ def _verdict(preview: Preview, inputs: Inputs, time: Duration) -> str:
     needs = f"the run needs {needs} {size_text(preview.machine_bytes)}"
     needs += f". It takes about {time_text(time.total_seconds)}{_roughly(time)}."
     if preview.needed_bytes > preview.machine_bytes:
-        return f"Too large for this machine: {needs}"
+        return f"Too large for this machine: {needs} {preview.cure}"
     if inputs.not_checked:
         return f"Not ready on this machine, see below what was not checked; {needs}"
     is_broken = any(trial.invalid_reason is not None for trial in inputs.trials)
@@ -137,7 +142,8 @@ def _roughly(time: Duration) -> str:
 def _time_line(time: Duration) -> str:
     pace, evals = time.pace, counted(time.num_evals, "evaluation")
     held = f"; at most {size_text(pace.peak_bytes)} in all" if pace.peak_bytes else ""
-    how = f"by the model's sizes alone: {time.why_not_measured}" if time.why_not_measured else "measured on a step"
+    how = f"measured on a step{' of ' * bool(pace.smaller_step)}{pace.smaller_step}"
+    how = f"by the model's sizes alone: {time.why_not_measured}" if time.why_not_measured else how
     if pace.is_update_guessed and not time.why_not_measured:
         how += " whose rewards were alike in each group, so that its update is by sizes"
     return (

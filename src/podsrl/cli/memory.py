@@ -14,7 +14,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
-    from podsrl.plan.memory_advice import MemoryAdvice
+    from podsrl.run.before.memory_advice import MemoryAdvice
 
 Json = dict[str, Any]
 MIB = 1 << 20
@@ -46,13 +46,16 @@ def parse_memory(text: str) -> int:
     return size
 
 
-def advise_on(config: RunConfig, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None) -> MemoryAdvice:
-    """`podsrl.plan.memory_advice.advise`, with the shape of the config's own model."""
-    from podsrl.plan.memory_advice import advise
+def advise_on(
+    config: RunConfig, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None, longest_prompt: int = 0
+) -> MemoryAdvice:
+    """`podsrl.run.before.memory_advice.advise`, with the shape of the config's own model and the sizes of its data."""
+    from podsrl.run.before.memory_advice import advise
     from podsrl.run.before.model_shape import read_shape
-    from podsrl.run.before.sizes import at_most
+    from podsrl.run.before.sizes import sized
 
-    return advise(at_most(config), read_shape(config.model), bound_bytes, num_processes, num_eval)
+    most = sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
+    return advise(most, read_shape(config.model), bound_bytes, num_processes)
 
 
 def print_advice(advice: Json, command: Sequence[str] | None) -> None:

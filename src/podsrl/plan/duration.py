@@ -1,14 +1,17 @@
 """How long a run takes: by a step that is measured here, or else by the sizes of its model.
 
-By sizes, a step is matrix products alone: each generated token goes once through all weights of the linear layers, each
-token of the update three times (a forward and two products of the backward pass; four with gradient checkpointing). One
-matrix of the model's width, in its number format, is timed for the rows of a decode step and for those of the update.
-Every prompt counts as the longest and every answer with `rollouts.max_new_tokens`, while attention, draws, rewards, and
-reading more weights than a cache holds are left out: a guess, which may be off by a few times in either direction.
+Where a step would take too long, one of fewer questions and shorter answers is measured, and counts as many times as
+the sizes say. By sizes, a step is matrix products alone: each generated token goes once through all weights of the
+linear layers, each token of the update three times (a forward and two products of the backward pass; four with gradient
+checkpointing). One matrix of the model's width, as large as its head if that is not too large, is timed in its number
+format for the rows of a decode step and for those of the update. Every prompt counts as the longest and every answer
+with `rollouts.max_new_tokens`, while attention, draws, rewards, and reading more weights than a cache holds are left
+out: a guess, which may be off by a few times in either direction.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,11 +34,13 @@ from podsrl.plan.probe import measure_steps
 from podsrl.policy import choose_device, model_folder
 from podsrl.policy.adapter_folder import base_of
 from podsrl.run.before.model_shape import ModelShape, read_shape
-from podsrl.run.before.sizes import Work, at_most, work
+from podsrl.run.before.sizes import Work, sized, work
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-MOST_ROWS, MOST_WIDTH = 512, 8192
+MOST_ROWS, MOST_WIDTH, MOST_WEIGHTS = 512, 8192, 1 << 23
 """Sizes of a timed product; larger ones take as many times longer."""
+LEAST_TOKENS = 8
+"""Of the answers of a step that is measured."""
 _UNREADABLE = (OSError, ValueError, LookupError, AttributeError, TypeError, SafetensorError)
 
 
@@ -49,6 +54,8 @@ class Pace:
     """Of all of it."""
     peak_bytes: int | None = None
     """Memory in use at most, on a CPU with that of libraries; None where it was not measured."""
+    smaller_step: str = ""
+    """What was measured, where it was not a whole step."""
     is_update_guessed: bool = True
     """The update is by sizes, since no step was measured, or one without any advantage, which has no update."""
 
@@ -72,17 +79,23 @@ def predict(config: RunConfig, preview: Preview, inputs: Inputs, most_seconds: f
 
     Args:
         config: without "auto", as of `settle`.
-        most_seconds: a step that takes longer than this, by the model's sizes, is not measured.
+        most_seconds: what measuring may take, by the model's sizes: two steps, or two smaller ones.
     """
-    longest = inputs.prompts.longest if inputs.prompts else config.rollouts.max_prompt_tokens
-    real = at_most(with_values(config, rollouts={"max_prompt_tokens": longest}))
-    pace = pace_by_sizes(real, read_shape(config.model), work(real, preview.num_processes))
+    longest = inputs.prompts.longest if inputs.prompts else 0
+
+    def by_sizes(config: RunConfig) -> Pace:
+        real = sized(config, longest_prompt=longest)
+        return pace_by_sizes(real, read_shape(config.model), work(real, preview.num_processes))
+
+    pace = by_sizes(config)
+    smaller = smaller_step(config, 2 * pace.step_seconds / most_seconds if most_seconds else math.inf)
+    of_smaller = pace if smaller is config else by_sizes(smaller)
     why_not = _why_not(config, preview, inputs)
-    if not why_not and pace.step_seconds > most_seconds:
-        why_not = f"a step would take more than {most_seconds:g} s here"
+    if not why_not and 2 * of_smaller.step_seconds > most_seconds:
+        why_not = f"the smallest step would take more than {most_seconds / 2:g} s here"
     if not why_not:
         try:
-            pace = measured_pace(config, pace)
+            pace = measured_pace(smaller, pace, of_smaller)
         except (PodsError, RuntimeError, MemoryError) as error:
             if not isinstance(error, PodsError) and not is_device_error(error):
                 raise
@@ -117,7 +130,8 @@ def is_at_hand(config: ModelConfig) -> bool:
 def pace_by_sizes(config: RunConfig, shape: ModelShape, todo: Work) -> Pace:
     """Of one process's part of a step, by timed products; see the module's docstring."""
     num_weights = shape.num_linear_weights + shape.vocabulary * shape.hidden_size
-    width, wide = min(shape.hidden_size, MOST_WIDTH), min(shape.intermediate_size, MOST_WIDTH)
+    width = min(shape.hidden_size, MOST_WIDTH)
+    wide = min(max(shape.intermediate_size, shape.vocabulary), MOST_WEIGHTS // width)
     device, dtype = choose_device(config.model), DTYPES[config.model.dtype]
     matrix = torch.ones(width, wide, device=device, dtype=dtype)
 
@@ -125,7 +139,7 @@ def pace_by_sizes(config: RunConfig, shape: ModelShape, todo: Work) -> Pace:
         """Of so many rows through all weights."""
         rows = torch.ones(min(num_rows, MOST_ROWS), width, device=device, dtype=dtype)
         scale = num_weights / (width * wide) * max(1.0, num_rows / MOST_ROWS)
-        return scale * _mean_seconds(lambda: rows @ matrix)
+        return scale * _least_seconds(lambda: rows @ matrix)
 
     rollouts = config.rollouts
     num_prompt_tokens = todo.num_rows // rollouts.num_rollouts * rollouts.max_prompt_tokens
@@ -134,29 +148,58 @@ def pace_by_sizes(config: RunConfig, shape: ModelShape, todo: Work) -> Pace:
     return Pace(generate_seconds=generate, step_seconds=generate + num_passes * seconds(todo.update_tokens))
 
 
-def _mean_seconds(call: Callable[[], torch.Tensor]) -> float:
-    """Of eight calls, after one that is not counted; reading a number waits for a device."""
+def _least_seconds(call: Callable[[], torch.Tensor]) -> float:
+    """Of four calls, after one that is not counted: a busy machine makes none faster. Reading waits for a device."""
     call()[0, 0].item()
-    started = time.perf_counter()
-    for _ in range(8):
+    found = []
+    for _ in range(4):
+        started = time.perf_counter()
         call()[0, 0].item()
-    return (time.perf_counter() - started) / 8
+        found.append(time.perf_counter() - started)
+    return min(found)
 
 
-def measured_pace(config: RunConfig, by_sizes: Pace) -> Pace:
+def smaller_step(config: RunConfig, factor: float) -> RunConfig:
+    """The config with a step that takes so many times less: of fewer questions, then of shorter answers too.
+
+    Example:
+        >>> config = RunConfig.model_validate({"rollouts": {"num_prompts": 8, "max_new_tokens": 64}})
+        >>> [smaller_step(config, factor).rollouts.num_prompts for factor in (0.5, 3, 100)]
+        [8, 2, 1]
+        >>> smaller_step(config, 16).rollouts.max_new_tokens, smaller_step(config, 1e9).rollouts.max_new_tokens
+        (32, 8)
+    """
+    if factor <= 1:
+        return config
+    num_prompts, num_tokens = config.rollouts.num_prompts, config.rollouts.max_new_tokens
+    fewer = max(1, int(num_prompts / factor))
+    shorter = min(num_tokens, max(LEAST_TOKENS, int(num_tokens * num_prompts / fewer / factor)))
+    return with_values(config, rollouts={"num_prompts": fewer, "max_new_tokens": shorter})
+
+
+def measured_pace(config: RunConfig, by_sizes: Pace, of_config: Pace | None = None) -> Pace:
     """Of a step that learns and writes nothing, after one that is not counted. UsageError: as of a run.
 
     Where no group of that step has an advantage, the update is that of `by_sizes`.
+
+    Args:
+        config: of a `smaller_step`, where `of_config` is by its sizes and `by_sizes` by those of the run.
     """
+    of_config = of_config or by_sizes
     device = choose_device(config.model)
     start_peak(device)
     [step] = measure_steps(config, 1)
     is_guessed = config.loss.kl_beta == 0 and not any(sample.has_advantage for sample in step.samples)
-    update_seconds = by_sizes.step_seconds - by_sizes.generate_seconds
+    update, own = (pace.step_seconds - pace.generate_seconds for pace in (by_sizes, of_config))
+    is_whole = of_config is by_sizes
+    generate = step.seconds["generate"] * by_sizes.generate_seconds / of_config.generate_seconds
+    rest = (step.total_seconds - step.seconds["generate"]) * (1.0 if is_whole else update / own)
+    rows = f"{config.rollouts.num_prompts} × {config.rollouts.num_rollouts}"
     return Pace(
-        generate_seconds=step.seconds["generate"],
-        step_seconds=step.total_seconds + is_guessed * update_seconds,
-        peak_bytes=peak_bytes(device),
+        generate_seconds=generate,
+        step_seconds=generate + rest + is_guessed * update,
+        peak_bytes=peak_bytes(device) if is_whole else None,
+        smaller_step="" if is_whole else f"{rows} answers of at most {config.rollouts.max_new_tokens:,} tokens",
         is_update_guessed=is_guessed,
     )
 

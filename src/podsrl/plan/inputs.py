@@ -23,13 +23,13 @@ from podsrl.generate import Request, Sampling
 from podsrl.generate.engine.limits import plan_memory
 from podsrl.lib.model_files import shapes_in, weight_files
 from podsrl.lib.torch_model import end_token_ids
-from podsrl.plan.estimate import kv_bytes_per_token
 from podsrl.policy import generation_config, model_folder, outline, prompt_ids
 from podsrl.policy.adapter_folder import base_of
 from podsrl.policy.source import unreadable
 from podsrl.run.before.advice import eval_note, split_note, stop_note
 from podsrl.run.before.checks import check_processes, check_window
 from podsrl.run.before.costs import costs_notes
+from podsrl.run.before.estimate import kv_bytes_per_token
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.prepare import Found, find
 from podsrl.run.before.sizes import at_most

@@ -18,14 +18,15 @@ from podsrl.errors import UsageError
 from podsrl.lib.devices import default_bound
 from podsrl.lib.machine import total_bytes
 from podsrl.lib.torch_model import Limit
-from podsrl.plan.estimate import Part, adapted_linears, estimate, generates_itself, num_adapter_weights, peak
 from podsrl.policy.device import choose_device, device_notes
 from podsrl.policy.source import find_device
 from podsrl.run.before.checks import check_dtype, check_fits
+from podsrl.run.before.estimate import Part, adapted_linears, estimate, generates_itself, num_adapter_weights, peak
+from podsrl.run.before.memory_advice import advise
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.no_effect import Option, set_options
 from podsrl.run.before.settle import settle
-from podsrl.run.before.sizes import Work, at_most, work
+from podsrl.run.before.sizes import Work, sized, work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class Preview:
     """Peak of all processes that share the machine's memory."""
     machine: str
     machine_bytes: int
+    cure: str
+    """Which flags make it fit there, or come nearest to it, in a sentence; empty where it fits."""
     options: tuple[Option, ...]
     warnings: tuple[str, ...]
 
@@ -61,11 +64,14 @@ class Preview:
         return asdict(self)
 
 
-def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None = None) -> Preview:
+def preview_run(
+    config: RunConfig, num_processes: int = 1, num_eval: int | None = None, longest_prompt: int = 0
+) -> Preview:
     """Predict what a run would do.
 
     Args:
         num_eval: held-out questions, where the data was read; None: as many as the config lets expect.
+        longest_prompt: tokens, likewise; 0: `rollouts.max_prompt_tokens`.
 
     Raises:
         UsageError: no such model, an adapter target that matches nothing, prompt and completion beyond its window.
@@ -81,8 +87,9 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
     check_dtype(config)
     _check_window(config, shape)
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
-    sized = _sized(at_most(config), shape, num_processes, num_eval, has_gpu)
-    rollouts, todo, parts = sized.rollouts, work(sized, num_processes), estimate(sized, shape, num_processes)
+    most = sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
+    most = _bounded(most, shape, num_processes) if has_gpu else most
+    rollouts, todo, parts = most.rollouts, work(most, num_processes), estimate(most, shape, num_processes)
     needed = peak(parts) * (1 if has_gpu else num_processes)
     return Preview(
         model=f"{config.model.path} ({shape.family})",
@@ -104,22 +111,31 @@ def preview_run(config: RunConfig, num_processes: int = 1, num_eval: int | None 
         needed_bytes=needed,
         machine=machine,
         machine_bytes=machine_bytes,
-        options=tuple(set_options(config, sized, num_processes)),
-        warnings=tuple(_warnings(sized, needed, todo, num_processes, machine, machine_bytes, has_gpu)),
+        cure=_cure(most, shape, machine_bytes if has_gpu else machine_bytes // num_processes, num_processes),
+        options=tuple(set_options(config, most, num_processes)),
+        warnings=tuple(_warnings(most, needed, todo, num_processes, machine, machine_bytes, has_gpu)),
     )
 
 
-def _sized(config: RunConfig, shape: ModelShape, num_processes: int, num_eval: int | None, has_gpu: bool) -> RunConfig:
-    """The config with the numbers that a run finds out: its held-out questions, and CUDA's bound where it is less."""
-    if num_eval is not None:
-        config = with_values(config, task={"num_eval": num_eval})
-    if not has_gpu or config.rollouts.kv_cache_bytes:
+def _bounded(config: RunConfig, shape: ModelShape, num_processes: int) -> RunConfig:
+    """The config with CUDA's own bound on key-values, where it is less than what they would take."""
+    if config.rollouts.kv_cache_bytes:
         return config
     parts = estimate(config, shape, num_processes)
     held = sum(part.num_bytes for part in parts if part.phase == "always")
     wanted = sum(part.num_bytes for part in parts if part.name == "key-values")
     bound = default_bound(find_device(config.model.device), held)
     return with_values(config, rollouts={"kv_cache_bytes": bound}) if 0 < bound < wanted else config
+
+
+def _cure(config: RunConfig, shape: ModelShape, bound: int, num_processes: int) -> str:
+    if peak(estimate(config, shape, num_processes)) <= bound or config.rollouts.num_prompts < num_processes:
+        return ""  # or refused elsewhere: more processes than questions
+    advice = advise(config, shape, bound, num_processes)
+    flags, least = " ".join(advice.flags), f"{advice.least_bytes / 2**30:.1f} GiB"
+    if advice.is_possible:
+        return f"It fits, with {least}, with {flags}."
+    return f"No options make it fit: {least} is the least, with {flags}; use a smaller model."
 
 
 def _num_trained(config: RunConfig, largest: RolloutConfig) -> int:
@@ -175,8 +191,7 @@ def _warnings(
         yield "the generator's memory is not in the table: a copy of the weights, and its keys and values"
     if needed > machine_bytes:
         yield (
-            f"about {needed / 2**30:.1f} GiB are needed at the peak, and {machine} has "
-            f"{machine_bytes / 2**30:.1f} GiB; see which part is the largest"
+            f"about {needed / 2**30:.1f} GiB are needed at the peak, and {machine} has {machine_bytes / 2**30:.1f} GiB"
         )
     if not has_gpu and config.model.load_in_4bit:
         yield "model.load_in_4bit is made for a GPU, and none is here; --model.load_in_4bit=false runs anywhere"

@@ -12,9 +12,9 @@ from benchmarks.families.judge import family_names, small_config, small_model
 from podsrl.config.schema import ModelConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.engine.forward.prefill import read_layout
-from podsrl.plan.estimate import adapted_linears
 from podsrl.plan.preview import preview_run
 from podsrl.policy.lora import find_targets
+from podsrl.run.before.estimate import adapted_linears
 from podsrl.run.before.model_shape import ModelShape, read_shape
 
 

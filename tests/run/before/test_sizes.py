@@ -13,12 +13,12 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.control import Ask, View
 from podsrl.errors import UsageError
-from podsrl.plan.estimate import estimate
 from podsrl.plan.measured import own_kept
 from podsrl.plan.preview import preview_run
 from podsrl.plan.probe import probe_kept
 from podsrl.plan.search import kept_sizes
 from podsrl.report import numbers
+from podsrl.run.before.estimate import estimate
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.prepare import find
 from podsrl.run.before.sizes import at_most, make_parts

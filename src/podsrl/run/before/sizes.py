@@ -73,6 +73,19 @@ def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
     return with_values(config, rollouts={"num_prompts": num_prompts, "num_rollouts": num_rollouts})
 
 
+def sized(
+    config: RunConfig, slots: Slots | None = None, *, longest_prompt: int = 0, num_eval: int | None = None
+) -> RunConfig:
+    """`at_most` with what the data decides, where it was read: tokens of the longest prompt, and held-out questions.
+
+    With a guide a prompt may have all tokens that the limit allows.
+    """
+    config = at_most(config, slots)
+    if longest_prompt and config.budget.guide == "none":
+        config = with_values(config, rollouts={"max_prompt_tokens": longest_prompt})
+    return config if num_eval is None else with_values(config, task={"num_eval": num_eval})
+
+
 def work(config: RunConfig, num_processes: int) -> Work:
     """The most that one of so many processes generates and trains on."""
     rollouts, optim = config.rollouts, config.optim

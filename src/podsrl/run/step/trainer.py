@@ -35,6 +35,7 @@ from podsrl.lib.torch_model import end_token_ids
 from podsrl.lib.user_function import check_is_no_import
 from podsrl.policy import load_policy
 from podsrl.run.before.checks import check_abilities, check_beside, check_generator, check_processes, check_window
+from podsrl.run.before.fit import fit
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.before.replay import check_replay, needs
@@ -104,6 +105,9 @@ class Trainer:
         """May be replaced between steps by one with other sizes of a step."""
         check_processes(config, self.processes.num_processes, is_one_machine=self.processes.is_one_machine)
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
+        if model is None:
+            config, lines = self._fitting(config)
+            self.config, self.choices = config, (*self.choices, *lines)
         check_generator(self.parts.generator, config, self.processes.num_processes)
         check_replay(config, self.parts.slots, self.processes.num_processes)
         counts = (
@@ -329,6 +333,15 @@ class Trainer:
     def stop_token_ids(self) -> tuple[int, ...]:
         """The tokenizer's end token and all that the model's generation config names."""
         return end_token_ids(self.model, self.tokenizer)
+
+    def _fitting(self, config: RunConfig) -> tuple[RunConfig, tuple[str, ...]]:
+        return fit(
+            config,
+            longest_prompt=self.parts.longest_prompt,
+            num_eval=len(self.parts.tasks.eval),
+            num_processes=self.processes.num_processes,
+            num_here=self.processes.num_here,
+        )
 
     def _count_version(self) -> None:
         self.progress = replace(self.progress, version=self.learner.version)

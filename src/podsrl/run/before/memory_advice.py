@@ -7,15 +7,14 @@ micro-batch of them at a time, so that with the first step taken they lower noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from podsrl.config.files import merge
-from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
-from podsrl.plan.estimate import Part, estimate, kv_bytes_per_token, phase_bytes
 from podsrl.run.before.checks import check_processes
+from podsrl.run.before.estimate import Part, estimate, kv_bytes_per_token, phase_bytes
 from podsrl.run.before.model_shape import ModelShape
 from podsrl.run.before.sizes import work
 
@@ -42,6 +41,8 @@ LADDER = {
 }
 """Option -> what changing it costs, in words; from what costs least to what costs most."""
 LAST = "rollouts.max_new_tokens"
+FREE = ("optim.micro_batch_tokens", "optim.logprob_chunk_tokens", "rollouts.kv_cache_bytes")
+"""Those that change nothing in the result, and little in the time: a run takes them by itself (`fit`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +125,16 @@ class MemoryAdvice:
 
 
 def advise(
-    config: RunConfig, shape: ModelShape, bound_bytes: int, num_processes: int = 1, num_eval: int | None = None
+    config: RunConfig,
+    shape: ModelShape,
+    bound_bytes: int,
+    num_processes: int = 1,
+    keys: Collection[str] = tuple(LADDER),
 ) -> MemoryAdvice:
     """Find the cheapest changes that bring each process of a run under a bound.
 
     Args:
-        num_eval: held-out questions, where the data was read; None: as many as the config lets expect.
+        keys: options of the `LADDER` that may change.
 
     Example:
         >>> from podsrl.run.before.model_shape import read_shape
@@ -137,9 +142,9 @@ def advise(
         >>> advice.fits, advice.flags
         (False, ('--optim.micro_batch_tokens=2048', '--rollouts.kv_cache_bytes=48MiB'))
     """
-    search = _Search(shape, bound_bytes, num_processes, num_eval)
+    search = _Search(shape, bound_bytes, num_processes, keys)
     changes = search.climb(config)
-    final = search.changed(config, changes)
+    final = with_changes(config, changes, num_processes)
     generate, update = search.phases(config)
     return MemoryAdvice(
         bound_bytes=bound_bytes,
@@ -156,14 +161,11 @@ Changes = Mapping[str, Any]
 
 
 class _Search:
-    def __init__(self, shape: ModelShape, bound: int, num_processes: int, num_eval: int | None) -> None:
+    def __init__(self, shape: ModelShape, bound: int, num_processes: int, keys: Collection[str]) -> None:
         self._shape, self._bound, self._num_processes = shape, bound, num_processes
-        self._num_eval = num_eval
+        self._keys = [key for key in LADDER if key in keys]
 
     def parts(self, config: RunConfig) -> list[Part]:
-        """The estimate, with as many held-out questions as there are."""
-        if self._num_eval is not None:
-            config = with_values(config, task={"num_eval": self._num_eval})
         return estimate(config, self._shape, self._num_processes)
 
     def phases(self, config: RunConfig) -> tuple[int, int]:
@@ -173,22 +175,12 @@ class _Search:
         """Bytes above the bound, of both phases: a step may mend one of them while the other is larger."""
         return sum(max(0, size - self._bound) for size in self.phases(config))
 
-    def changed(self, config: RunConfig, changes: Changes) -> RunConfig:
-        """Raises ValueError where the changes do not go together, or several processes do not allow them."""
-        tree = config.model_dump(mode="json", exclude_none=True)
-        for key, value in changes.items():
-            section, _, name = key.partition(".")
-            tree = merge(tree, {section: {name: value}})
-        found = RunConfig.model_validate(tree)
-        check_processes(found, self._num_processes)
-        return found
-
     def climb(self, config: RunConfig) -> dict[str, Any]:
         """Changes that make the run fit; where nothing does, those that leave least above the bound.
 
         Shorter completions make room for smaller steps of all other kinds, so the ladder is climbed anew for each.
         """
-        lengths = values_of(LAST, config, self._shape, self._num_processes)
+        lengths = values_of(LAST, config, self._shape, self._num_processes) if LAST in self._keys else ()
         least, changes = self._climb(config, {})
         for length in lengths if least else ():
             found = self._climb(config, {LAST: length})
@@ -200,12 +192,12 @@ class _Search:
 
     def _climb(self, config: RunConfig, changes: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Of each option but the last in turn the mildest value that helps most, until the run fits; what is left."""
-        now = self.changed(config, changes)
+        now = with_changes(config, changes, self._num_processes)
         least = self.excess(now)
-        for key in LADDER:
+        for key in self._keys:
             for value in values_of(key, now, self._shape, self._num_processes) if least and key != LAST else ():
                 try:
-                    then = self.changed(config, {**changes, key: value})
+                    then = with_changes(config, {**changes, key: value}, self._num_processes)
                 except ValueError:
                     continue
                 if (size := self.excess(then)) < least:
@@ -217,7 +209,7 @@ class _Search:
         taken: dict[str, Any] = {}
         for key in [key for key in LADDER if key in changes]:
             taken[key] = changes[key]
-            generate, update = self.phases(self.changed(config, taken))
+            generate, update = self.phases(with_changes(config, taken, self._num_processes))
             section, _, name = key.partition(".")
             yield MemoryStep(
                 key=key,
@@ -227,6 +219,20 @@ class _Search:
                 generate_bytes=generate,
                 update_bytes=update,
             )
+
+
+def with_changes(config: RunConfig, changes: Changes, num_processes: int = 1) -> RunConfig:
+    """The config with other values (key -> value).
+
+    ValueError: they do not go together, or so many processes do not allow them.
+    """
+    tree = config.model_dump(mode="json", exclude_none=True)
+    for key, value in changes.items():
+        section, _, name = key.partition(".")
+        tree = merge(tree, {section: {name: value}})
+    found = RunConfig.model_validate(tree)
+    check_processes(found, num_processes)
+    return found
 
 
 def values_of(key: str, config: RunConfig, shape: ModelShape, num_processes: int) -> Iterable[Any]:

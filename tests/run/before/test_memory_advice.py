@@ -16,11 +16,11 @@ from podsrl.cli.memory import parse_memory
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.plan.estimate import estimate, peak
-from podsrl.plan.memory_advice import LADDER, MemoryAdvice, advise
 from podsrl.run.before.checks import check_processes
+from podsrl.run.before.estimate import estimate, peak
+from podsrl.run.before.memory_advice import LADDER, MemoryAdvice, advise
 from podsrl.run.before.model_shape import ModelShape, read_shape
-from podsrl.run.before.sizes import work
+from podsrl.run.before.sizes import sized, work
 
 Pods = Callable[..., tuple[int, str, str]]
 GIB = 1 << 30
@@ -145,11 +145,11 @@ def test_processes_share_only_what_their_other_options_allow(large_shape: ModelS
 
 def test_held_out_questions_that_were_counted_stand_for_those_of_the_config(large_shape: ModelShape) -> None:
     config = load_config(None, ["rollouts.num_prompts=1", "select.num_kept=2", "optim.micro_batch_tokens=64"])
-    few, many = (advise(config, large_shape, 1 << 40, num_eval=count) for count in (8, 10_000))
+    few, half, many = (advise(sized(config, num_eval=count), large_shape, 1 << 40) for count in (8, 64, 10_000))
     row = (512 + 64) * 2 * 2 * 128 * 36 * 4
-    assert few.generate_bytes == advise(config, large_shape, 1 << 40, num_eval=64).generate_bytes  # 64 rollouts
+    assert few.generate_bytes == half.generate_bytes  # 64 rollouts
     assert many.generate_bytes - few.generate_bytes == (10_000 - 64) * (row * 3 // 2 + 151936 * 12)
-    assert many.update_bytes == few.update_bytes and many.config == config
+    assert many.update_bytes == few.update_bytes and many.config == sized(config, num_eval=10_000)
 
 
 OPTIONS = {

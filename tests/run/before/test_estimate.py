@@ -13,7 +13,7 @@ import torch
 from podsrl.config.schema import ModelConfig, OptimConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.plan.estimate import (
+from podsrl.run.before.estimate import (
     activation_bytes,
     adapted_linears,
     block_bytes,

@@ -1,0 +1,60 @@
+"""Sizes that suit the machine: where a run would need more memory than it has, what changes no result gives way.
+
+These are the key-values that are held at once, micro-batches and the tokens of a chunk of logits; each only where the
+config leaves it at its default. The choice depends on the machine's whole memory, not on what is free, so it is the
+same in each run, and it goes into the run's config, so that a resumed run keeps it. On CUDA the bound on key-values is
+found when the engine is made (`kv_bound`).
+"""
+
+from __future__ import annotations
+
+from podsrl.config.schema import RunConfig
+from podsrl.lib.machine import host_bytes
+from podsrl.policy.source import find_device
+from podsrl.run.before.estimate import kv_bytes_per_token
+from podsrl.run.before.memory_advice import FREE, MemoryAdvice, advise, with_changes
+from podsrl.run.before.model_shape import ModelShape, read_shape
+from podsrl.run.before.sizes import sized, work
+
+SHARE = 0.8
+"""Of the machine's memory, what a run plans with: the rest is for the system, libraries and what allocators keep."""
+
+
+def fit(
+    config: RunConfig, *, longest_prompt: int, num_eval: int | None, num_processes: int = 1, num_here: int = 1
+) -> tuple[RunConfig, tuple[str, ...]]:
+    """The config with sizes that fit this machine, and a line that says which, and what the run then holds.
+
+    Args:
+        longest_prompt: tokens; 0: not known, so the limit counts.
+        num_eval: held-out questions; None: as many as the config lets expect.
+        num_here: processes of the run on this machine, which share its memory.
+
+    Raises:
+        UsageError: no such model or device.
+    """
+    if find_device(config.model.device).type == "cuda":
+        return config, ()
+    shape, most = read_shape(config.model), sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
+    keys = [key for key in FREE if _value(config, key) == _value(RunConfig(), key)]
+    advice = advise(most, shape, int(SHARE * host_bytes()) // num_here, num_processes, keys)
+    if not advice.steps or not advice.is_possible:
+        return config, ()
+    fitting = with_changes(config, {step.key: step.new for step in advice.steps}, num_processes)
+    return fitting, (_line(advice, shape, num_processes),)
+
+
+def _value(config: RunConfig, key: str) -> object:
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name)
+
+
+def _line(advice: MemoryAdvice, shape: ModelShape, num_processes: int) -> str:
+    """What was chosen, what it holds, and how many rollouts run at a time."""
+    options = " ".join(f"{step.key} = {step.new}" for step in advice.steps)
+    held = f"{advice.least_bytes / 2**30:.1f} of {host_bytes() / 2**30:.1f} GiB"
+    todo, bound = work(advice.config, num_processes), advice.config.rollouts.kv_cache_bytes
+    most = max(todo.num_rows, todo.num_eval_rows)
+    rows = bound // (todo.row_tokens * kv_bytes_per_token(advice.config, shape))
+    share = f"; {rows:,} of {most:,} answers at a time" if 0 < rows < most else ""
+    return f"{options} here: the run holds at most {held}{share}"

@@ -1,0 +1,75 @@
+"""Sizes that suit the machine: with numbers by hand, for machines of any memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podsrl.config.load import load_config
+from podsrl.control.tables import GUIDES
+from podsrl.run.before import fit as module
+from podsrl.run.before.estimate import estimate, peak
+from podsrl.run.before.fit import SHARE, fit
+from podsrl.run.before.model_shape import read_shape
+from podsrl.run.before.sizes import sized
+from podsrl.run.step.trainer import Trainer
+
+MIB = 1 << 20
+LARGE = ("rollouts.num_prompts=8", "rollouts.num_rollouts=64", "rollouts.max_new_tokens=512", "model.device=cpu")
+
+
+def fitted(monkeypatch: pytest.MonkeyPatch, mebibytes: int, *overrides: str, **known: Any) -> Any:
+    monkeypatch.setattr(module, "host_bytes", lambda: mebibytes * MIB)
+    known = {"longest_prompt": 20, "num_eval": 8} | known
+    config = load_config("pods", [*LARGE, *overrides])
+    return config, *fit(config, **known), sized(config, longest_prompt=known["longest_prompt"], num_eval=8)
+
+
+def test_what_fits_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, found, lines, _ = fitted(monkeypatch, 1 << 20)
+    assert found is config and lines == ()
+
+
+@pytest.mark.parametrize("mebibytes", [250, 200, 150, 100])
+def test_a_smaller_machine_holds_fewer_answers_at_a_time(monkeypatch: pytest.MonkeyPatch, mebibytes: int) -> None:
+    config, found, [line], most = fitted(monkeypatch, mebibytes)
+    shape = read_shape(config.model)
+    assert peak(estimate(most, shape)) > SHARE * mebibytes * MIB
+    bound = found.rollouts.kv_cache_bytes
+    rows = bound // ((20 + 512) * 2 * 2 * 16 * 3 * 4)  # keys and values of two heads of 16 in three layers, float32
+    assert 0 < rows < 8 * 64 and f"; {rows:,} of 512 answers at a time" in line
+    held = sized(found, longest_prompt=20, num_eval=8)
+    assert peak(estimate(held, shape)) <= SHARE * mebibytes * MIB
+    differing = {key for key, value in found.model_dump().items() if value != config.model_dump()[key]}
+    assert differing <= {"rollouts", "optim"}
+
+
+def test_what_the_config_says_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ("rollouts.kv_cache_bytes=1GiB", "optim.micro_batch_tokens=9000", "optim.logprob_chunk_tokens=3000")
+    config, found, lines, _ = fitted(monkeypatch, 200, *own)
+    assert found is config and lines == ()
+
+
+def test_processes_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, half = (fitted(monkeypatch, 200, num_processes=2, num_here=count)[1] for count in (1, 2))
+    assert 0 < half.rollouts.kv_cache_bytes < (alone.rollouts.kv_cache_bytes or 1 << 60)
+
+
+def test_a_long_prompt_that_the_data_does_not_have_takes_no_memory() -> None:
+    config = load_config("pods", ["rollouts.max_prompt_tokens=512"])
+    long, short = (sized(config, longest_prompt=length) for length in (0, 40))
+    assert (long.rollouts.max_prompt_tokens, short.rollouts.max_prompt_tokens) == (512, 40)
+    assert sized(config, longest_prompt=40, num_eval=9).task.num_eval == 9
+    guided = load_config("pods", ["budget.guide=" + next(iter(set(GUIDES) - {"none"}))])
+    assert sized(guided, longest_prompt=40).rollouts.max_prompt_tokens == guided.rollouts.max_prompt_tokens
+
+
+def test_a_run_keeps_the_choice_in_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "host_bytes", lambda: 80 * MIB)
+    trainer = Trainer(load_config("pods", [*LARGE[:2], "rollouts.max_new_tokens=200", "model.device=cpu", "task.num_eval=8"]))
+    try:
+        assert trainer.config.rollouts.kv_cache_bytes == trainer.engine.kv_cache_bytes  # type: ignore[attr-defined]
+        assert any("kv_cache_bytes" in line for line in trainer.choices)
+    finally:
+        trainer.close()
