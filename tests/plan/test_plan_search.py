@@ -12,7 +12,7 @@ from podsrl.config.load import load_config
 from podsrl.plan.measured import Measurements
 from podsrl.plan.result import flags, to_json
 from podsrl.plan.rewards import Seen
-from podsrl.plan.search import DoesNotFit, NothingTeaches, Plan, kept_sizes, make_plan, rollout_sizes
+from podsrl.plan.search import DoesNotFit, Plan, kept_sizes, make_plan, rollout_sizes
 
 
 def measurements(*overrides: str, pass_rate: float = 0.2, micro: int = 4096, **changes: Any) -> Measurements:
@@ -117,10 +117,13 @@ def test_rare_right_answers_ask_for_more_rollouts_than_frequent_ones() -> None:
     assert rare > frequent
 
 
-def test_equal_rewards_everywhere_are_an_error_that_says_what_to_do() -> None:
+def test_equal_rewards_everywhere_leave_the_config_s_choice_with_its_seconds() -> None:
     zeros = np.zeros(8)
-    with pytest.raises(NothingTeaches, match="every reward that was seen is 0, so no group teaches: raise rollouts"):
-        make_plan(measurements(groups=(Seen(rewards=zeros, lengths=zeros + 5, is_correct=zeros > 0),)))
+    plan = make_plan(measurements(groups=(Seen(rewards=zeros, lengths=zeros + 5, is_correct=zeros > 0),)))
+    assert plan.best == plan.own and plan.own.progress() == 0 and plan.own.seconds.total > 0
+    assert "every reward that was seen is 0" in plan.unknown[0] and "rollouts.num_rollouts" in plan.unknown[0]
+    found = to_json(plan, (), "a machine")
+    assert found["best"]["seconds"]["total"] > 0 and found["best"]["relative_progress"] is None
 
 
 def test_flags_build_the_suggested_config() -> None:

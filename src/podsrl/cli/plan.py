@@ -171,7 +171,11 @@ def _verdict(result: Json) -> str:
     """What to do, in a sentence: the gain, its range, and what the seconds say that both choices took when they ran."""
     own, best = result["own"], result["best"]
     n, m, micro = (best[name] for name in _KEY)
-    if _same(own, best):
+    if best["progress"] == 0:
+        head = (
+            f"Keep n = {n} and m = {m}: no answer taught anything while this was measured, so seconds alone are known"
+        )
+    elif _same(own, best):
         head = f"Keep n = {n} and m = {m}: no choice is better by more than the error of the prediction"
     else:
         gain, ends = _relative(best)

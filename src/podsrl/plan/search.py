@@ -36,10 +36,6 @@ STANDS_FOR = {"keep_all": "max_variance", "max_signal": "max_variance"}
 NO_REPEATS = "how far repeats of a measurement differ: there were too few of them; measure longer (--measure)"
 
 
-class NothingTeaches(PodsError):
-    """No kept group had unequal rewards, so no choice of n and m can be told from another."""
-
-
 class DoesNotFit(PodsError):
     """No choice of n, m and micro-batch stays under the bound of memory."""
 
@@ -123,8 +119,9 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
 
     Under a bound the config's own choice is only suggested where it fits.
 
+    Where all seen rewards were equal, the config's own choice stands with its seconds and memory; `unknown` says so.
+
     Raises:
-        NothingTeaches: all seen rewards of all questions were equal.
         DoesNotFit: no candidate stays under the bound.
     """
     rewards, costs = RewardModel.from_groups(measured.groups), CostModel(measured)
@@ -141,11 +138,7 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
         )
     candidates = _one_micro_batch(allowed, own.micro_batch_tokens)
     best = max(candidates, key=lambda c: c.progress())
-    if best.progress() == 0:
-        raise NothingTeaches(
-            f"every reward that was seen is {rewards.base.rollouts.rewards[0]:g}, so no "
-            "group teaches: raise rollouts.num_rollouts or rollouts.temperature, or take easier (or harder) questions"
-        )
+    alike = () if best.progress() > 0 else (_nothing_teaches(float(rewards.base.rollouts.rewards[0])),)
     return Plan(
         own=own,
         best=own if search.is_allowed(own) and best.progress() <= WORTH_CHANGING * own.progress() else best,
@@ -160,7 +153,20 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
         spread=costs.spread,
         price=machine_price(measured),
         costs=machine_costs(measured),
-        unknown=(*measured.unknown, *_replaced(measured.config), *(() if costs.spread is not None else (NO_REPEATS,))),
+        unknown=(
+            *alike,
+            *measured.unknown,
+            *_replaced(measured.config),
+            *(() if costs.spread is not None else (NO_REPEATS,)),
+        ),
+    )
+
+
+def _nothing_teaches(reward: float) -> str:
+    return (
+        f"which n and m teach most, since every reward that was seen is {reward:g}: "
+        "measure longer (--measure), raise rollouts.num_rollouts or rollouts.temperature, or take easier (or harder) "
+        "questions"
     )
 
 

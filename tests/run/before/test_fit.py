@@ -67,7 +67,9 @@ def test_a_long_prompt_that_the_data_does_not_have_takes_no_memory() -> None:
 
 def test_a_run_keeps_the_choice_in_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "host_bytes", lambda: 80 * MIB)
-    trainer = Trainer(load_config("pods", [*LARGE[:2], "rollouts.max_new_tokens=200", "model.device=cpu", "task.num_eval=8"]))
+    trainer = Trainer(
+        load_config("pods", [*LARGE[:2], "rollouts.max_new_tokens=200", "model.device=cpu", "task.num_eval=8"])
+    )
     try:
         assert trainer.config.rollouts.kv_cache_bytes == trainer.engine.kv_cache_bytes  # type: ignore[attr-defined]
         assert any("kv_cache_bytes" in line for line in trainer.choices)
