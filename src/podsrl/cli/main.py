@@ -14,7 +14,20 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from podsrl.cli import check_reward, compare, config, diagnose, evaluate, inspect, launch, plan, systems, train, watch
+from podsrl.cli import (
+    check_reward,
+    compare,
+    config,
+    diagnose,
+    evaluate,
+    inspect,
+    launch,
+    models,
+    plan,
+    systems,
+    train,
+    watch,
+)
 from podsrl.cli.console import errors, output
 from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand
 from podsrl.errors import PodsError, UsageError, one_line, printable
@@ -69,6 +82,7 @@ app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(launch.launch)
 app.command("config", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(config.show_config)
 app.command(cls=CompareCommand, context_settings=OWN_ARGUMENTS)(compare.compare)
 app.command()(systems.systems)
+app.command()(models.models)
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(plan.plan)
 app.command("eval", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(evaluate.evaluate)
 app.command("check-reward")(check_reward.check_reward)

@@ -54,9 +54,9 @@ class ModelConfig(Section):
     """Which weights are trained."""
 
     path: PathText = "builtin:arithmetic"
-    """Model folder in Hugging Face layout, hub name, or one of the small base models in this package:
-    "builtin:arithmetic", "builtin:arithmetic-rare", "builtin:arithmetic-mixed" and "builtin:steps". "", as in recipes
-    for any model: it has to be given."""
+    """Model folder in Hugging Face layout, hub name, "package:NAME" for a model that `pods models` fetched, or a small
+    base model in this package: "builtin:arithmetic", "builtin:arithmetic-rare", "builtin:arithmetic-mixed" and
+    "builtin:steps". "", as in recipes for any model: it has to be given."""
     revision: str | None = None
     """Branch, tag or commit of a hub model; default: the main branch."""
     trust_remote_code: bool = False

@@ -103,7 +103,7 @@ def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Tar
 def _model_tree(name: str, task: str | None) -> Tree:
     is_folder = Path(name).expanduser().is_dir()
     is_local = name.startswith((".", "/", "~", "runs/"))
-    if not is_folder and (is_local or ("/" not in name and not name.startswith("builtin:"))):
+    if not is_folder and (is_local or ("/" not in name and not name.startswith(("builtin:", "package:")))):
         hint = nearest(name, recipe_names())
         cure = hint if "Did you mean" in hint else ""  # all names of recipes would hide what is wanted
         raise UsageError(

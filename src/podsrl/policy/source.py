@@ -26,6 +26,7 @@ from transformers.utils import logging as transformers_logging
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UnavailableError, UsageError, nearest, short
 from podsrl.lib.model_files import check_files, has_own_code
+from podsrl.lib.packaged import PREFIX, packaged_folder
 
 BUILTIN_PREFIX = "builtin:"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
@@ -38,12 +39,17 @@ _MAX_LINE = 600
 
 
 def model_folder(path: str) -> str:
-    """The folder of "builtin:NAME"; folders and hub names stay as they are. UsageError: no such name, or none given."""
+    """The folder of "builtin:NAME" or "package:NAME"; folders and hub names stay as they are.
+
+    UsageError: no such name, none given, or a model that is not fetched yet.
+    """
     if not path:
         raise UsageError(
             "model.path has to be given: a name of the hub, such as --model.path=Qwen/Qwen2.5-0.5B-Instruct, or a "
             "folder, such as --model.path=models/mine"
         )
+    if path.startswith(PREFIX):
+        return str(packaged_folder(path))
     if not path.startswith(BUILTIN_PREFIX):
         return str(Path(path).expanduser()) if path.startswith("~") else path
     folder = Path(str(resources.files("podsrl") / "models"))
@@ -60,6 +66,11 @@ def check_folder(path: str, given: str) -> None:
     UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; what `check_files` raises.
     """
     folder = Path(path)
+    if path.endswith(".gguf"):
+        raise UsageError(
+            f"model.path = {given!r}: a GGUF file, wanted a folder in Hugging Face layout: load it with transformers' "
+            "from_pretrained(FOLDER, gguf_file=NAME), then save_pretrained, model and tokenizer"
+        )
     if not _is_there(folder, given):
         if path.startswith((".", "/", "~")) or path.count("/") > 1:
             raise UsageError(f"model.path = {given!r}: no such folder")

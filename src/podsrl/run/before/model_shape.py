@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.model_files import check_files, shapes_in, weight_files
+from podsrl.lib.packaged import PREFIX, packaged_folder
 
 DENSE = ("llama", "mistral", "qwen2", "qwen3")
 """Families whose files hold exactly the matrices that the model multiplies with, under the model's own names."""
@@ -76,6 +77,7 @@ def read_shape(config: ModelConfig) -> ModelShape:
     """
     name = config.path.removeprefix("builtin:")
     folder = Path(str(resources.files("podsrl") / "models" / name)) if name != config.path else Path(name).expanduser()
+    folder = packaged_folder(name) if name.startswith(PREFIX) else folder
     if folder.is_dir():
         check_files(folder, config.path)
     try:

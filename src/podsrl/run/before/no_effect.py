@@ -74,7 +74,7 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
     others = config.replay != ReplayConfig() or config.correct.proximal == "average"
     # Else the policies of sampler and update differ, or that of the bound is another.
     is_on_policy = optim.num_updates == 1 and not (is_filtered or has_dropout or steps.is_ahead or others)
-    is_here = model.path.startswith("builtin:") or Path(model.path).expanduser().is_dir()
+    is_here = model.path.startswith(("builtin:", "package:")) or Path(model.path).expanduser().is_dir()
     rows = [
         (
             "rollouts.scheduler",
