@@ -18,7 +18,9 @@ from podsrl.plan.duration import Pace, duration, is_at_hand, measured_pace, pace
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.sizes import work
 from podsrl.run.due import Due
+from podsrl.run.health import first_look
 from podsrl.run.step.counters import Progress
+from podsrl.types import made_up_group
 
 Pods = Callable[..., tuple[int, str, str]]
 PACE = Pace(generate_seconds=0.5, step_seconds=0.75)
@@ -106,6 +108,8 @@ def test_a_step_without_any_advantage_has_the_update_of_the_sizes(
     monkeypatch: pytest.MonkeyPatch, has_advantage: bool, step_seconds: float
 ) -> None:
     step = SimpleNamespace(
+        groups=(),
+        left_out=(),
         samples=[SimpleNamespace(has_advantage=each) for each in (False, has_advantage)],
         seconds={"generate": 1.5},
         total_seconds=2.0,
@@ -138,10 +142,13 @@ def test_what_is_not_measured_is_said_with_the_reason(pods: Pods, options: tuple
 
 def test_a_smaller_step_counts_as_many_times_as_the_sizes_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """Generation is measured at half of what the sizes say, and the rest of the step at twice that."""
-    step = SimpleNamespace(samples=[SimpleNamespace(has_advantage=True)], seconds={"generate": 1.0}, total_seconds=7.0)
+    group = made_up_group("q", 4)
+    facts: dict[str, Any] = {"groups": (group,), "left_out": (), "samples": [SimpleNamespace(has_advantage=True)]}
+    step = SimpleNamespace(**facts, seconds={"generate": 1.0}, total_seconds=7.0)
     monkeypatch.setattr(module, "measure_steps", lambda config, num_steps: [step] * num_steps)
     whole, small = Pace(generate_seconds=20.0, step_seconds=50.0), Pace(generate_seconds=2.0, step_seconds=5.0)
     config = smaller_step(load_config("pods", ["rollouts.num_prompts=16", "rollouts.max_new_tokens=40"]), 10)
     pace = measured_pace(config, whole, small)
     assert (pace.generate_seconds, pace.step_seconds) == (10.0, 10.0 + 60.0)
+    assert pace.first_look == first_look((group,), has_form=False)
     assert pace.smaller_step == "1 × 64 answers of at most 40 tokens" and pace.peak_bytes is None

@@ -12,6 +12,7 @@ import pytest
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.run.due import Due
+from podsrl.run.health import first_look
 from podsrl.run.loop import train
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import NothingToLearn, Silence
@@ -86,6 +87,23 @@ def test_the_reason_is_named_with_its_cure_and_an_answer() -> None:
         assert "'3 + 4 =' -> '7' (reference '7')" in line, line
 
 
+def test_what_the_first_step_s_answers_earn_is_told_and_what_to_do_where_none_does() -> None:
+    right, unformed = answers(reward=1.0, is_correct=True), answers(reward=0.5, is_formatted=False)
+    assert first_look((WRONG, right, INVALID), has_form=False) == "4 of 12 sampled answers earn something"
+    both = first_look((right, unformed), has_form=True)
+    assert both == "8 of 8 sampled answers earn something, and 4 have the wanted form"
+    nothing = first_look((WRONG, answers(reward=-0.5, is_correct=False)), has_form=False)
+    assert nothing.startswith("0 of 8 sampled answers earn something: ")
+    assert all(option in nothing for option in ("task.name", "task.system_prompt", "model.path"))
+
+
+def test_a_run_tells_it_after_its_first_step_alone(tmp_path: Path) -> None:
+    assert [line for line in run_of(tmp_path, stop_at=2)[1] if "sampled answers" in line] == [
+        "4 of 4 sampled answers earn something"
+    ]
+    assert not any("sampled answers" in line for line in run_of(tmp_path, resumes=True)[1])
+
+
 def test_a_solved_task_is_no_warning() -> None:
     for line in (said_of(RIGHT), said_of(cut(RIGHT)), said_of(left_out=(RIGHT,))):
         assert "warning" not in line and "all answers are correct" in line and "num_rollouts" not in line
@@ -149,10 +167,10 @@ def run_of(
 
 
 def test_a_run_that_learns_nothing_stops_at_one_step_whether_it_is_resumed_or_not(tmp_path: Path) -> None:
-    last, said = run_of(tmp_path / "whole")
+    last, [_, *said] = run_of(tmp_path / "whole")
     assert last == 5 and [path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()] == ["step-00000005"]
     assert "the last 3 steps" in said[0] and said[1].startswith("stopped: none of 5 steps")
-    assert run_of(tmp_path / "parts", stop_at=2) == (2, [])
+    assert run_of(tmp_path / "parts", stop_at=2)[0] == 2
     last, said = run_of(tmp_path / "parts", resumes=True)
     assert last == 5 and said[-1].startswith("stopped: none of 5 steps") and "--stop.without_signal=0" in said[-1]
     assert run_of(tmp_path / "parts", resumes=True)[0] == 5
@@ -160,7 +178,7 @@ def test_a_run_that_learns_nothing_stops_at_one_step_whether_it_is_resumed_or_no
 
 
 def test_a_hard_set_with_mixed_groups_alone_goes_on_after_its_first_steps(tmp_path: Path) -> None:
-    last, said = run_of(tmp_path, "budget.keep=mixed", limit=0)
+    last, [_, *said] = run_of(tmp_path, "budget.keep=mixed", limit=0)
     assert last == 7 and len(said) == 2 and all("taught nothing" in line for line in said)
 
 

@@ -106,7 +106,14 @@ def _print(preview: Preview, inputs: Inputs, time: Duration, choices: Sequence[s
     """The plan as lines, and with `is_all` two tables; then on stderr warnings, and what was not checked."""
     from podsrl.run.before.no_effect import idle_notes
 
-    lines = [*input_lines(inputs), *_lines(preview), _time_line(time), *(f"chosen   {line}" for line in choices)]
+    sampled = [f"sampled  {time.pace.first_look}"] if time.pace.first_look else []
+    lines = [
+        *input_lines(inputs),
+        *sampled,
+        *_lines(preview),
+        _time_line(time),
+        *(f"chosen   {line}" for line in choices),
+    ]
     say("\n".join(line for line in lines if is_all or line[:9].strip() not in DETAILS))
     if is_all:
         _print_memory(preview)

