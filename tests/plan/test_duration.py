@@ -123,7 +123,7 @@ def test_a_step_without_any_advantage_has_the_update_of_the_sizes(
 @each(
     "options, why",
     [
-        ((), "the smallest step would take more than 0 s here"),
+        ((), "measuring is left out"),
         (("--processes", "2"), "several processes"),
         (("--rollouts.generator=vllm",), "not ready"),
         (
@@ -152,3 +152,9 @@ def test_a_smaller_step_counts_as_many_times_as_the_sizes_say(monkeypatch: pytes
     assert (pace.generate_seconds, pace.step_seconds) == (10.0, 10.0 + 60.0)
     assert pace.first_look == first_look((group,), has_form=False)
     assert pace.smaller_step == "1 × 64 answers of at most 40 tokens" and pace.peak_bytes is None
+
+
+def test_a_smaller_step_has_a_question_for_each_mini_batch() -> None:
+    config = load_config("pods", ["rollouts.num_prompts=12", "optim.num_minibatches=4"])
+    found = [smaller_step(config, factor).rollouts.num_prompts for factor in (1.0, 1.5, 2.0, 99.0)]
+    assert found == [12, 8, 4, 4]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
 MOST_SECONDS = 60.0
-"""A step that takes longer, by the sizes of its model, is not measured."""
+"""What measuring may take, by the sizes of the model: two steps, or two smaller ones; 0 leaves it out."""
 DETAILS = ("prompts", "checked", "update")
 """Lines that only `--all` shows."""
 
@@ -90,7 +90,10 @@ def show_plan(
         time = predict(config, preview, inputs, MOST_SECONDS)
     if as_json:
         memory_json = {"memory": advice} if advice else {}
-        output.print_json(data={**preview.to_json(), **memory_json, "time": asdict(time), "inputs": inputs.to_json()})
+        chosen = {"chosen": [*choices, *fitted]}
+        output.print_json(
+            data={**preview.to_json(), **chosen, **memory_json, "time": asdict(time), "inputs": inputs.to_json()}
+        )
     else:
         if advice:
             command = ["pods", "train"] if processes == 1 else ["pods", "launch", "--processes", str(processes)]

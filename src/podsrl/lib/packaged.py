@@ -102,6 +102,10 @@ def fetch(name: str, progress: Callable[[float, float | None, str], None]) -> Pa
     for module, cure in (("pip", "python -m ensurepip"), ("gguf", "pip install 'podsrl[models]'")):
         if find_spec(module) is None:
             raise UsageError(f"pods models {name}: needs the package {module}: {cure}")
+    import transformers
+
+    if not hasattr(transformers, "GgufConfig"):
+        raise UsageError(f"pods models {name}: needs a newer transformers: pip install -U transformers")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as temporary:
         gguf, made = Path(temporary, "model.gguf"), Path(temporary, "model")

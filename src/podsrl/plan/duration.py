@@ -94,6 +94,8 @@ def predict(config: RunConfig, preview: Preview, inputs: Inputs, most_seconds: f
     smaller = smaller_step(config, 2 * pace.step_seconds / most_seconds if most_seconds else math.inf)
     of_smaller = pace if smaller is config else by_sizes(smaller)
     why_not = _why_not(config, preview, inputs)
+    if not why_not and not most_seconds:
+        why_not = "measuring is left out"
     if not why_not and 2 * of_smaller.step_seconds > most_seconds:
         why_not = f"the smallest step would take more than {most_seconds / 2:g} s here"
     if not why_not:
@@ -174,8 +176,12 @@ def smaller_step(config: RunConfig, factor: float) -> RunConfig:
     """
     if factor <= 1:
         return config
-    num_prompts, num_tokens = config.rollouts.num_prompts, config.rollouts.max_new_tokens
-    fewer = max(1, int(num_prompts / factor))
+    num_prompts, num_tokens, parts = (
+        config.rollouts.num_prompts,
+        config.rollouts.max_new_tokens,
+        config.optim.num_minibatches,
+    )
+    fewer = max(1, int(num_prompts / parts / factor)) * parts
     shorter = min(num_tokens, max(LEAST_TOKENS, int(num_tokens * num_prompts / fewer / factor)))
     return with_values(config, rollouts={"num_prompts": fewer, "max_new_tokens": shorter})
 

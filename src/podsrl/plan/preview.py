@@ -134,8 +134,8 @@ def _cure(config: RunConfig, shape: ModelShape, bound: int, num_processes: int) 
     advice = advise(config, shape, bound, num_processes)
     flags, least = " ".join(advice.flags), f"{advice.least_bytes / 2**30:.1f} GiB"
     if advice.is_possible:
-        return f"It fits, with {least}, with {flags}."
-    return f"No options make it fit: {least} is the least, with {flags}; use a smaller model."
+        return f"With {flags} it fits: it then takes {least}."
+    return f"No options make it fit: with {flags} it still takes {least}; use a smaller model."
 
 
 def _num_trained(config: RunConfig, largest: RolloutConfig) -> int:

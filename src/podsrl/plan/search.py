@@ -137,7 +137,7 @@ def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
             "`pods train CONFIG --dry-run --memory` names what makes it fit"
         )
     candidates = _one_micro_batch(allowed, own.micro_batch_tokens)
-    best = max(candidates, key=lambda c: c.progress())
+    best = max(candidates, key=lambda c: (c.progress(), -c.seconds.total))
     alike = () if best.progress() > 0 else (_nothing_teaches(float(rewards.base.rollouts.rewards[0])),)
     return Plan(
         own=own,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podsrl.errors import short
+from podsrl.lib.rounding import has_signal
 from podsrl.lib.text import prompt_text
 from podsrl.run.step.step_result import StepResult
 from podsrl.types import Group
@@ -149,13 +150,14 @@ def example_of(result: StepResult) -> str:
     return ""
 
 
-def first_look(groups: Iterable[Group], *, has_form: bool) -> str:
+def first_look(groups: Sequence[Group], *, has_form: bool) -> str:
     """How many of a first step's sampled answers earn something, in a line; with cures where none does."""
     rollouts = [rollout for group in groups for rollout in group.rollouts if not rollout.is_pruned]
     earning = sum(rollout.is_valid and rollout.reward > 0 for rollout in rollouts)
     form = f", and {sum(rollout.is_formatted for rollout in rollouts)} have the wanted form" if has_form else ""
     line = f"{earning} of {len(rollouts)} sampled answers earn something{form}"
-    return line if earning or not rollouts else f"{line}: {_NOTHING_EARNED}"
+    rewards = [[rollout.reward for rollout in group.rollouts if rollout.is_valid] for group in groups]
+    return line if earning or any(map(has_signal, rewards)) else f"{line}: {_NOTHING_EARNED}"
 
 
 def logged_answers(lines: Sequence[Mapping[str, Any]]) -> Answers:

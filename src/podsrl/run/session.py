@@ -89,7 +89,8 @@ def resume(
     """Resume the run in `path` from its newest undamaged checkpoint; its numbers are those of an uninterrupted run.
 
     Args:
-        overrides: may change `stop`, `checkpoint`, `record` and `scale`, and servers' addresses, nothing else.
+        overrides: may change `stop`, `checkpoint`, `record` and `scale`, sizes that decide the memory alone (`FREE` of
+            `podsrl.run.before.memory_advice`), and servers' addresses, nothing else.
         allow_changes: go on although what the run reads is not what it was (`describe_inputs`); the log says so.
         allow_lost_lines: go on where a log does not hold what the checkpoint remembers; the log says so.
         tracking: as of `start`; the trackers go on with the run that they have.
@@ -243,7 +244,8 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
     if forbidden := forbidden_changes(old.model_dump(mode="json"), new.model_dump(mode="json")):
         raise UsageError(
             f"--resume {folder.path}: these would change the run's numbers: {', '.join(forbidden)}; "
-            "drop them, or start a new run (only stop, checkpoint, record and scale may change, and servers' addresses)"
+            "drop them, or start a new run (only stop, checkpoint, record and scale may change, what decides memory "
+            "alone, and servers' addresses)"
         )
     return new
 

@@ -12,7 +12,9 @@ from podsrl.run.before import fit as module
 from podsrl.run.before.estimate import estimate, peak
 from podsrl.run.before.fit import SHARE, fit
 from podsrl.run.before.model_shape import read_shape
+from podsrl.run.before.prepare import prepare
 from podsrl.run.before.sizes import sized
+from podsrl.run.saving.changes import forbidden_changes
 from podsrl.run.step.trainer import Trainer
 
 MIB = 1 << 20
@@ -65,13 +67,19 @@ def test_a_long_prompt_that_the_data_does_not_have_takes_no_memory() -> None:
     assert sized(guided, longest_prompt=40).rollouts.max_prompt_tokens == guided.rollouts.max_prompt_tokens
 
 
-def test_a_run_keeps_the_choice_in_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "host_bytes", lambda: 80 * MIB)
-    trainer = Trainer(
-        load_config("pods", [*LARGE[:2], "rollouts.max_new_tokens=200", "model.device=cpu", "task.num_eval=8"])
-    )
+def test_a_run_keeps_the_choice_in_its_config_and_on_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podsrl.run.step.trainer.host_bytes", lambda: 80 * MIB)
+    config = load_config("pods", [*LARGE[:2], "rollouts.max_new_tokens=200", "model.device=cpu", "task.num_eval=8"])
+    trainer = Trainer(config)
     try:
         assert trainer.config.rollouts.kv_cache_bytes == trainer.engine.kv_cache_bytes  # type: ignore[attr-defined]
         assert any("kv_cache_bytes" in line for line in trainer.choices)
     finally:
         trainer.close()
+    resumed = Trainer(config, parts=prepare(config))  # as `session.resume` makes it
+    try:
+        assert resumed.config.rollouts.kv_cache_bytes == 0
+    finally:
+        resumed.close()
+    changes = forbidden_changes(resumed.config.model_dump(mode="json"), trainer.config.model_dump(mode="json"))
+    assert changes == []

@@ -2,8 +2,8 @@
 
 These are the key-values that are held at once, micro-batches and the tokens of a chunk of logits; each only where the
 config leaves it at its default. The choice depends on the machine's whole memory, not on what is free, so it is the
-same in each run, and it goes into the run's config, so that a resumed run keeps it. On CUDA the bound on key-values is
-found when the engine is made (`kv_bound`).
+same each time on one machine, and it goes into the run's config, so that a resumed run keeps it. It does not know of
+other runs beside it. On CUDA the bound on key-values is found when the engine is made (`kv_bound`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from podsrl.config.schema import RunConfig
 from podsrl.lib.machine import host_bytes
 from podsrl.policy.source import find_device
-from podsrl.run.before.estimate import kv_bytes_per_token
+from podsrl.run.before.estimate import estimate, kv_bytes_per_token, peak
 from podsrl.run.before.memory_advice import FREE, MemoryAdvice, advise, with_changes
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.sizes import sized, work
@@ -21,7 +21,13 @@ SHARE = 0.8
 
 
 def fit(
-    config: RunConfig, *, longest_prompt: int, num_eval: int | None, num_processes: int = 1, num_here: int = 1
+    config: RunConfig,
+    *,
+    longest_prompt: int,
+    num_eval: int | None,
+    num_processes: int = 1,
+    num_here: int = 1,
+    num_bytes: int = 0,
 ) -> tuple[RunConfig, tuple[str, ...]]:
     """The config with sizes that fit this machine, and a line that says which, and what the run then holds.
 
@@ -29,6 +35,7 @@ def fit(
         longest_prompt: tokens; 0: not known, so the limit counts.
         num_eval: held-out questions; None: as many as the config lets expect.
         num_here: processes of the run on this machine, which share its memory.
+        num_bytes: memory of the machine; 0: this one's.
 
     Raises:
         UsageError: no such model or device.
@@ -36,12 +43,16 @@ def fit(
     if find_device(config.model.device).type == "cuda":
         return config, ()
     shape, most = read_shape(config.model), sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
+    num_bytes = num_bytes or host_bytes()
+    bound = int(SHARE * num_bytes) // num_here
+    if peak(estimate(most, shape, num_processes)) <= bound:
+        return config, ()
     keys = [key for key in FREE if _value(config, key) == _value(RunConfig(), key)]
-    advice = advise(most, shape, int(SHARE * host_bytes()) // num_here, num_processes, keys)
+    advice = advise(most, shape, bound, num_processes, keys)
     if not advice.steps or not advice.is_possible:
         return config, ()
     fitting = with_changes(config, {step.key: step.new for step in advice.steps}, num_processes)
-    return fitting, (_line(advice, shape, num_processes),)
+    return fitting, (_line(advice, shape, num_processes, num_bytes),)
 
 
 def _value(config: RunConfig, key: str) -> object:
@@ -49,10 +60,10 @@ def _value(config: RunConfig, key: str) -> object:
     return getattr(getattr(config, section), name)
 
 
-def _line(advice: MemoryAdvice, shape: ModelShape, num_processes: int) -> str:
+def _line(advice: MemoryAdvice, shape: ModelShape, num_processes: int, num_bytes: int) -> str:
     """What was chosen, what it holds, and how many rollouts run at a time."""
     options = " ".join(f"{step.key} = {step.new}" for step in advice.steps)
-    held = f"{advice.least_bytes / 2**30:.1f} of {host_bytes() / 2**30:.1f} GiB"
+    held = f"{advice.least_bytes / 2**30:.1f} of {num_bytes / 2**30:.1f} GiB"
     todo, bound = work(advice.config, num_processes), advice.config.rollouts.kv_cache_bytes
     most = max(todo.num_rows, todo.num_eval_rows)
     rows = bound // (todo.row_tokens * kv_bytes_per_token(advice.config, shape))

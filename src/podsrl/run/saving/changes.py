@@ -8,11 +8,12 @@ from typing import Any
 from podsrl.config.load import build, changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.run.before.memory_advice import FREE
 from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.saving.inputs import Side, input_change
 
-CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.", "about.")
-"""Config sections that a resume may change: they do not touch the numbers of a step."""
+CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.", "about.", *(f"{key} " for key in FREE))
+"""Sections and options that a resume may change: they do not touch the numbers of a step, or by rounding alone."""
 
 
 def forbidden_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -40,11 +41,12 @@ def check_config(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
             f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
             "undo the change, or start a new run in another folder"
         )
-    added = changed_keys(stored, filled)
+    added, name = changed_keys(stored, filled), checkpoint.path.name
+    sizes = [line for line in changed_keys(filled, now) if line.startswith(tuple(f"{key} " for key in FREE))]
+    notes = [f"{name} was made with other sizes, so last bits may differ: {', '.join(sizes)}"] if sizes else []
     if not added:
-        return []
-    name = checkpoint.path.name
-    return [f"{name} is older than these options, which have their defaults from here on: {', '.join(added)}"]
+        return notes
+    return [*notes, f"{name} is older than these options, which have their defaults from here on: {', '.join(added)}"]
 
 
 def check_inputs(checkpoint: Checkpoint, inputs: Mapping[str, Side], *, is_allowed: bool = False) -> str | None:

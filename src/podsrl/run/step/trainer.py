@@ -29,7 +29,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.control import View, recalled
 from podsrl.generate import Generator, Sampling, abilities_of
 from podsrl.lib.cpu_time import CpuWatch
-from podsrl.lib.machine import configure_threads
+from podsrl.lib.machine import configure_threads, host_bytes
 from podsrl.lib.seeds import seed_globals, selection_generator
 from podsrl.lib.torch_model import end_token_ids
 from podsrl.lib.user_function import check_is_no_import
@@ -105,7 +105,7 @@ class Trainer:
         """May be replaced between steps by one with other sizes of a step."""
         check_processes(config, self.processes.num_processes, is_one_machine=self.processes.is_one_machine)
         self.parts = parts or prepare(self.processes.place(config), tokenizer)
-        if model is None:
+        if model is None and parts is None:  # a resumed run gives its parts, and keeps its sizes
             config, lines = self._fitting(config)
             self.config, self.choices = config, (*self.choices, *lines)
         check_generator(self.parts.generator, config, self.processes.num_processes)
@@ -341,6 +341,7 @@ class Trainer:
             num_eval=len(self.parts.tasks.eval),
             num_processes=self.processes.num_processes,
             num_here=self.processes.num_here,
+            num_bytes=min(self.processes.gather(host_bytes())),
         )
 
     def _count_version(self) -> None:
