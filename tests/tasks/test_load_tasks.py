@@ -102,11 +102,11 @@ def test_ids_in_both_parts_are_refused_whatever_loads_them(own: ModuleType, tmp_
     own.load = lambda: TaskSet(name="own", train=[ONE, TWO], eval=(TWO,))
     own.lazy = lambda: TaskSet(name="own", train=TasksOnDemand(range(2), [ONE, TWO].__getitem__), eval=(TWO,))
     for name in "load", "lazy":
-        with pytest.raises(UsageError, match=r"1 of its ids .*\('b'\): leave"):
+        with pytest.raises(UsageError, match=r"share 1 id \('b'\): leave"):
             list(load_tasks(f"own_tasks:{name}").train)
     for side in "train", "eval":
         (tmp_path / f"{side}.jsonl").write_text(f'{{"id": 1, "question": "{side}?", "answer": 1}}\n')
-    with pytest.raises(UsageError, match=r"1 of its ids .*\('1'\)"):
+    with pytest.raises(UsageError, match=r"share 1 id \('1'\)"):
         load_tasks("jsonl", path=str(tmp_path / "train.jsonl"), eval_path=str(tmp_path / "eval.jsonl"))
 
 
