@@ -175,7 +175,7 @@ def test_short():
     spend(0.19)
 
 def test_long():
-    spend(0.75)
+    spend(1.25)
 
 def test_long_only_the_first_time():
     ran.append(1)
@@ -185,7 +185,7 @@ def test_it_ran_twice():
     assert len(ran) == 2
 """)
     assert failed == {
-        "test_it.py::test_long": "test_it.py::test_long takes 0.75 s of processor time, a fast test 0.2 s: "
+        "test_it.py::test_long": "test_it.py::test_long takes 1.25 s of processor time, a fast test 0.2 s: "
         "see tests/times.py"
     }
 
@@ -196,7 +196,7 @@ ran = []
 
 def test_long():
     ran.append(1)
-    spend(0.75)
+    spend(1.25)
 
 def test_it_ran_once(request):
     assert len(ran) == 1
@@ -222,13 +222,13 @@ def of_module(request):
 
 @pytest.fixture(scope="module")
 def costly():
-    spend(1.5)
+    spend(2.5)
 
 @pytest.fixture
 def own():
-    spend(0.35)
+    spend(0.65)
     yield
-    spend(0.35)
+    spend(0.65)
 
 def test_first(of_module):
     spend(0.1)
@@ -237,7 +237,7 @@ def test_whose_own_fixture_is_slow(own):
     pass
 
 def test_that_is_slow_and_asks_for_them_first():
-    spend(0.75)
+    spend(1.25)
 
 def test_one_of_two(costly):
     pass
@@ -261,7 +261,7 @@ def test_the_list_is_written_and_keeps_what_did_not_run(run: Any, monkeypatch: p
     failed, listed = run(
         """
 def test_long():
-    spend(0.75)
+    spend(1.25)
 
 @pytest.mark.parametrize("i", range(3))
 def test_cases(i):
@@ -288,7 +288,7 @@ def test_that_fails():
         "   7.00    2  another.py::test_of_two",
         "   0.40    3  test_it.py::test_cases",
         "   0.25    1  test_it.py::test_cases[2]",
-        "   0.75    1  test_it.py::test_long",
+        "   1.25    1  test_it.py::test_long",
         "   8.00    1  test_it.py::test_skipped",
         "   0.50    1  test_it.py::test_that_fails",
     ]
