@@ -185,8 +185,9 @@ class RolloutConfig(Section):
     num_slots: NonNegativeCount = 0
     """Most rollouts generated at once, in training and evaluation; 0: as many as `kv_cache_bytes` holds, or all."""
     kv_cache_bytes: Annotated[int, Field(ge=0, le=2**60), BeforeValidator(parse_bytes)] = 0
-    """Limit of the KV cache of generation, in bytes or as text ("512MiB", "2GiB"); 0: no limit on a CPU, and on CUDA
-    80 % of the memory that is free at the start, less what the optimizer needs."""
+    """Limit of the KV cache of generation, in bytes or as text ("512MiB", "2GiB"); 0: on a CPU none while the run fits
+    into 80 % of the machine's memory, else what fits, and on CUDA 80 % of the memory that is free at the start, less
+    what the optimizer needs."""
     scheduler: Annotated[str, Names("podsrl.generate.schedule.scheduler:SCHEDULERS")] = "continuous"
     """Which rollouts run when not all fit in memory: "continuous", "dynamic", "micro" or "full", optionally with a
     refill order ("continuous+ljf"); see docs/engine.md. No scheduler changes a rollout's tokens, but orders that learn

@@ -1,8 +1,8 @@
 """The bound on the generator's key-value memory where a config gives none.
 
-On a CPU there is none. On CUDA it is a share of what the device has free when the engine is made, less what the update
-will hold from its first step on: the optimizer's numbers and a reference model. What the update needs while it runs
-does not count, since it does not generate at the same time.
+On a CPU there is none, since a run that would not fit has been given one (`fit`). On CUDA it is a share of what the
+device has free when the engine is made, less what the update will hold from its first step on: the optimizer's numbers
+and a reference model. What the update needs while it runs does not count, since it does not generate at the same time.
 """
 
 from __future__ import annotations
