@@ -18,6 +18,7 @@ BENCHMARKS = {
     "budgets": "budgets",
     "ahead": "ahead",
     "demo": "demo",
+    "smol": "smol",
     "trl": "trl.step",
     "trl-accuracy": "trl_accuracy.seeds",
     "trl-pods": "trl.pods",

@@ -11,19 +11,18 @@ The comparison is the recipe `demo`, so the arms have its learning rates; its re
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks import command
 from benchmarks.figures.markdown import table
-from benchmarks.paired import over_text, sooner, times_text, times_to
+from benchmarks.paired import Run, over_text, sooner, times_text, times_to
 from benchmarks.timing import Say, titled
 
 Json = dict[str, Any]
 TARGETS = (0.5, 0.8, 0.9)
-SHOWN = (0.8, 0.9)
 RATES = (7.5e-5, 1.5e-4, 3e-4, 6e-4)
 TUNE_SEEDS = (100, 101)
 SIZES = ((16, 16), (64, 64), (64, 16))
@@ -44,11 +43,13 @@ def markdown(result: Json) -> str:
     """A table of each run's seconds to two accuracies, and how many times sooner `pods` has them; then a note."""
     from podsrl.report.numbers import kept
 
-    found = [result["to"][f"{target:g}"] for target in SHOWN]
+    shown = list(result["to"])[-2:]
+    found = [result["to"][target] for target in shown]
+    percents = [f"{100 * float(target):g} %" for target in shown]
     head = [
         *("arm", "n → m", "seconds per step"),
-        *(f"seconds to {100 * target:g} %, seed by seed" for target in SHOWN),
-        *(f"`pods` has {100 * target:g} % sooner" for target in SHOWN),
+        *(f"seconds to {each}, seed by seed" for each in percents),
+        *(f"`pods` has {each} sooner" for each in percents),
         "accuracy at the end",
     ]
     rows = [
@@ -63,38 +64,30 @@ def markdown(result: Json) -> str:
         for arm, facts in result["arms"].items()
     ]
     num_seeds = len(result["arms"]["pods"]["seeds"])
+    clock = "" if result.get("clock", "seconds") == "seconds" else " Seconds to an accuracy are processor seconds."
     return (
         f"{table(head, rows)}\n\n{num_seeds} paired seeds of {result['seconds']:g} training seconds, "
-        f"{result['jobs']} at a time; –: not within them. How many times sooner is the geometric mean over the seeds; "
-        "an arm that does not get there counts with all its seconds, which makes it a bound (≥). In brackets: the "
-        "95 % interval.\n"
+        f"{result['jobs']} at a time; –: not within them.{clock} How many times sooner is the geometric mean over the "
+        "seeds; an arm that does not get there counts with all its seconds, which makes it a bound (≥). In brackets: "
+        "the 95 % interval.\n"
     )
 
 
-def paired(result: Json, folder: Path) -> Json:
-    """Accuracy -> "seconds", each arm's by seed (None: not reached), and "pods_over" each other arm."""
-    from podsrl.lib.logs import read_lines
+def paired(curves: Mapping[str, Sequence[Run]], targets: Sequence[float] = TARGETS) -> Json:
+    """Accuracy -> "seconds", each arm's by seed (None: not reached), and "pods_over" each other arm.
 
-    arms = {
-        arm: [
-            [
-                (line["seconds/train_elapsed"], line["eval/accuracy"])
-                for line in read_lines(folder / run / "metrics.jsonl")
-                if "eval/accuracy" in line
-            ]
-            for run in own["runs"]
-        ]
-        for arm, own in result["arms"].items()
-    }
+    Args:
+        curves: arm -> its runs, by seed.
+    """
     return {
         f"{target:g}": {
             "seconds": {
                 arm: [seconds if is_reached else None for seconds, is_reached in own]
-                for arm, own in times_to(arms, target).items()
+                for arm, own in times_to(curves, target).items()
             },
-            "pods_over": sooner(arms, target, "pods"),
+            "pods_over": sooner(curves, target, "pods"),
         }
-        for target in TARGETS
+        for target in targets
     }
 
 
@@ -132,19 +125,35 @@ def rates_markdown(result: Json) -> str:
 
 def run(options: argparse.Namespace, say: Say) -> Json:
     """Run the comparison, or what is left of it, draw its report, and return what `compare.json` holds."""
-    from podsrl.cli.compare import QUICK, run_comparison
+    from podsrl.cli.compare import QUICK
     from podsrl.cli.console import new_folder
     from podsrl.config.files import read_tree
-    from podsrl.config.load import apply_overrides, build
-    from podsrl.config.schema import CompareConfig
-    from podsrl.report.html import write_report
 
     folder = options.out or new_folder("demo")
     if options.tune:
         tune(folder, float(read_tree("demo")["base"]["loss"]["kl_beta"]), say)
     changes = QUICK if options.quick else (f"num_seeds={options.seeds}", f"jobs={options.jobs}")
-    config = build(CompareConfig, apply_overrides(read_tree("demo"), changes), "demo")
+    return {**compared(read_tree("demo"), changes, folder, TARGETS), "quick": options.quick, "rates": rates(folder)}
+
+
+def compared(tree: Json, changes: Sequence[str], folder: Path, targets: Sequence[float]) -> Json:
+    """Run the comparison of a recipe with changes, or what is left of it, and draw its report.
+
+    Returns:
+        What `compare.json` holds; "curves": arm -> seconds and accuracy of each run's evaluations; and "to" (`paired`).
+    """
+    from podsrl.cli.compare import run_comparison
+    from podsrl.config.load import apply_overrides, build
+    from podsrl.config.schema import CompareConfig
+    from podsrl.report.html import write_report
+    from podsrl.report.read import read_comparison
+
+    config = build(CompareConfig, apply_overrides(tree, changes), "of the benchmark")
     result = run_comparison(config, folder)
     write_report([folder], folder / "report.html")
+    curves = {
+        arm: [list(zip(*(values.tolist() for values in run), strict=True)) for run in runs]
+        for arm, runs in read_comparison(folder).curves().items()
+    }
     arms = {arm: {key: value for key, value in own.items() if key != "runs"} for arm, own in result["arms"].items()}
-    return {**result, "quick": options.quick, "to": paired(result, folder), "rates": rates(folder), "arms": arms}
+    return {**result, "curves": curves, "to": paired(curves, targets), "arms": arms}

@@ -77,6 +77,7 @@ FIGURES = (
 )
 PARTS: dict[str, Callable[..., str]] = {
     "demo": by_its_page("demo", "benchmarks.demo:markdown"),
+    "smol": by_its_page("smol", "benchmarks.demo:markdown"),
     "demo-rates": by_its_page("demo", "benchmarks.demo:rates_markdown"),
     "when-pods-helps": by_its_page("when-pods-helps", "benchmarks.when_pods_helps.page:page"),
     "will-it-help": will_it_help,

@@ -11,13 +11,8 @@ from benchmarks.__main__ import main
 from benchmarks.demo import paired
 
 
-def test_times_are_those_of_the_first_evaluation_and_a_run_that_misses_it_makes_a_bound(tmp_path: Path) -> None:
-    curves = {"grpo": [(0, 0.0), (8, 0.5), (12, 0.6)], "pods": [(0, 0.0), (4, 0.5), (8, 0.9)]}
-    for arm, points in curves.items():
-        lines = [{"seconds/train_elapsed": seconds, "eval/accuracy": value} for seconds, value in points]
-        (tmp_path / arm).mkdir()
-        (tmp_path / arm / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = paired({"arms": {arm: {"runs": [arm]} for arm in curves}}, tmp_path)
+def test_times_are_those_of_the_first_evaluation_and_a_run_that_misses_it_makes_a_bound() -> None:
+    found = paired({"grpo": [[(0, 0.0), (8, 0.5), (12, 0.6)]], "pods": [[(0, 0.0), (4, 0.5), (8, 0.9)]]})
     assert found["0.5"]["seconds"] == {"grpo": [8], "pods": [4]}
     assert found["0.5"]["pods_over"]["grpo"]["ratio"] == pytest.approx(2.0)
     assert found["0.9"]["seconds"] == {"grpo": [None], "pods": [8]}
@@ -34,4 +29,7 @@ def test_a_quick_run_has_all_arms_times_and_speed_ups(tmp_path: Path, capsys: py
     assert set(result["to"]) == {"0.5", "0.8", "0.9"}
     assert set(result["to"]["0.9"]["pods_over"]) == {"grpo", "grpo_ga", "auto"}
     assert result["rates"] == []
+    assert [len(runs) for runs in result["curves"].values()] == [1] * 4
+    for [points] in result["curves"].values():
+        assert points[0][0] == 0.0 and all(0 <= accuracy <= 1 for _, accuracy in points)
     assert (tmp_path / "demo" / "report.html").is_file()
