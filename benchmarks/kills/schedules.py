@@ -26,7 +26,7 @@ _SMALL = {
     "rollouts.num_rollouts": "6",
     "select.num_kept": "4",
 }
-_MIXED = {**_ANY, "rollouts.num_prompts": "4", "rollouts.num_rollouts": "6", "select.num_kept": "6"}
+MIXED = {**_ANY, "rollouts.num_prompts": "4", "rollouts.num_rollouts": "6", "select.num_kept": "6"}
 """For the recipes of systems, whose rounds, sizes and memories differ."""
 SWARM = "a swarm's folder"
 """It gets a folder in which there are files of another run, and one that cannot be read."""
@@ -47,27 +47,27 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "pods",
         {**_SMALL, "lora.rank": "4", "lora.dropout": "0.1", "loss.kl_beta": "0.01", "optim.num_epochs": "2"},
     ),
-    "DAPO": ("systems/dapo", _MIXED),
-    "DARS + PODS": ("systems/dars_pods", {**_MIXED, "select.num_kept": "4", "options.harder.most": "12"}),
-    "XRPO": ("systems/xrpo", _MIXED),
-    "GDRO": ("systems/gdro_rollouts", _MIXED),
-    "DPS": ("systems/dps", {**_MIXED, "options.dynamics.candidates": "6"}),
-    "DOTS": ("systems/dots", {**_MIXED, "options.difficulty.num_references": "4"}),
-    "sGPO": ("systems/sgpo", {**_MIXED, "options.profile.num_probes": "3"}),
-    "ARRoL": ("systems/arrol", {**_MIXED, "options.quality.at": "2", "options.quality.warm_steps": "2"}),
-    "LATR": ("systems/latr", {**_MIXED, "options.ambiguous.until": "4", "options.ambiguous.look": "[2]"}),
-    "ECHO": ("systems/echo", {**_MIXED, "options.confident.unsure": "0.99", "options.confident.spike": "2"}),
-    "TRACE": ("systems/trace", {**_MIXED, "options.contrast.at": "[2, 4]"}),
+    "DAPO": ("systems/dapo", MIXED),
+    "DARS + PODS": ("systems/dars_pods", {**MIXED, "select.num_kept": "4", "options.harder.most": "12"}),
+    "XRPO": ("systems/xrpo", MIXED),
+    "GDRO": ("systems/gdro_rollouts", MIXED),
+    "DPS": ("systems/dps", {**MIXED, "options.dynamics.candidates": "6"}),
+    "DOTS": ("systems/dots", {**MIXED, "options.difficulty.num_references": "4"}),
+    "sGPO": ("systems/sgpo", {**MIXED, "options.profile.num_probes": "3"}),
+    "ARRoL": ("systems/arrol", {**MIXED, "options.quality.at": "2", "options.quality.warm_steps": "2"}),
+    "LATR": ("systems/latr", {**MIXED, "options.ambiguous.until": "4", "options.ambiguous.look": "[2]"}),
+    "ECHO": ("systems/echo", {**MIXED, "options.confident.unsure": "0.99", "options.confident.spike": "2"}),
+    "TRACE": ("systems/trace", {**MIXED, "options.contrast.at": "[2, 4]"}),
     "an average of weights": (
         "pods",
         {**_SMALL, "optim.num_minibatches": "2", "correct.proximal": "average", "correct.weight": "mask"},
     ),
-    "groups that wait": ("systems/april", {**_MIXED, "replay.surplus": "2", "rollouts.num_slots": "9"}),
+    "groups that wait": ("systems/april", {**MIXED, "replay.surplus": "2", "rollouts.num_slots": "9"}),
     "a buffer of pilots": (
         "systems/pilot_commit",
-        {**_MIXED, "options.pilot.pilots": "3", "optim.num_minibatches": "2"},
+        {**MIXED, "options.pilot.pilots": "3", "optim.num_minibatches": "2"},
     ),
-    SWARM: ("systems/ftis", {**_MIXED, "optim.num_minibatches": "2", "options.swarm.num": "3"}),
+    SWARM: ("systems/ftis", {**MIXED, "optim.num_minibatches": "2", "options.swarm.num": "3"}),
     "groups that close": (
         "pods",
         {
