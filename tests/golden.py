@@ -57,7 +57,11 @@ PAPER = {**CHAT, "lora.rank": "4", "model.load_in_4bit": "false", "optim.name": 
 CHUNKS = {"optim.warmup_steps": "1", "optim.schedule_steps": "9", "rollouts.num_prompts": "1"}
 KEPT_ALL = {**CHUNKS, "rollouts.num_rollouts": "32", "select.num_kept": "32"}
 KEPT_FEW = {**CHUNKS, "rollouts.num_rollouts": "32", "select.num_kept": "8"}
+ANY = {"task.rewards": "{any_correct = 1.0, math_correct = 1.0, answer_format = 0.2}"}
 OWN: Mapping[str, Mapping[str, str]] = {
+    "columns": SCHEDULES["answers of several turns"][1],
+    "gigpo": {**SCHEDULES["answers of several turns"][1], "select.num_kept": "6"},
+    **dict.fromkeys(("gsm8k", "math", "smol"), ANY),
     "systems/sapo": {"options.swarm.num": "3"},
     **{f"paper/{setting}-grpo_ga": KEPT_ALL for setting in "de"},
     **{f"paper/{setting}": KEPT_FEW for setting in "de"},
