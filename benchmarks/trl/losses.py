@@ -44,14 +44,15 @@ def compare_losses(scene: Scene | None = None, *, temperature: float = 0.9) -> d
     )
     completions = drifted(generate(scene, temperature=temperature))
     rewards = torch.rand(len(scene.prompts), scene.num_rollouts, generator=torch.Generator().manual_seed(0)).tolist()
-    return {name: _compare(name, scene, completions, rewards, temperature) for name in TRL_LOSSES}
+    return {name: compare_loss(name, scene, completions, rewards, temperature) for name in TRL_LOSSES}
 
 
-def generate(scene: Scene, *, temperature: float = 1.0, seed: int = 0) -> list[Completion]:
-    """P · n completions of the scene's prompts, group after group."""
-    sampling = Sampling(
-        temperature=temperature, max_new_tokens=scene.max_new_tokens, stop_token_ids=(scene.tokenizer.eos_token_id,)
-    )
+def generate(
+    scene: Scene, *, temperature: float = 1.0, seed: int = 0, stops: Sequence[int] | None = None
+) -> list[Completion]:
+    """P · n completions of the scene's prompts, group after group; stops None: the tokenizer's end token."""
+    ends = (scene.tokenizer.eos_token_id,) if stops is None else tuple(stops)
+    sampling = Sampling(temperature=temperature, max_new_tokens=scene.max_new_tokens, stop_token_ids=ends)
     requests = [
         Request(f"{i:04d}", tuple(scene.tokenizer.encode(prompt)), scene.num_rollouts, sampling)
         for i, prompt in enumerate(scene.prompts)
@@ -84,9 +85,10 @@ def trl_inputs(trainer: Any, scene: Scene) -> dict[str, Any]:
     return inputs
 
 
-def _compare(
+def compare_loss(
     name: str, scene: Scene, completions: Sequence[Completion], rewards: Sequence[Sequence[float]], temperature: float
 ) -> dict[str, float]:
+    """Loss and gradient of both sides, for one loss of `TRL_LOSSES`."""
     ours, theirs = copy.deepcopy(scene.model), copy.deepcopy(scene.model)
     updater = Updater(
         ours,
@@ -137,6 +139,7 @@ def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
 
 
 def _gradient_difference(ours: Any, theirs: Any) -> float:
-    pairs = [(a.grad, b.grad) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True)]
+    both = zip(ours.parameters(), theirs.parameters(), strict=True)
+    pairs = [(a.grad, b.grad) for a, b in both if a.requires_grad]
     largest = max(float(b.abs().max()) for _, b in pairs)
     return max(float((a - b).abs().max()) for a, b in pairs) / largest

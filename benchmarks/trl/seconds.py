@@ -49,11 +49,11 @@ _REWARD = "benchmarks.trl.setup:share_of_vowels"
 def measure_update(scene: Scene, sizes: StepSizes, say: Say) -> Json:
     """Log-probabilities, loss, backward, clipping and AdamW on the same tokens."""
     completions = generate(scene)
-    rewards = _rewards(scene, completions)
-    ours = best_setting({size: _our_update(scene, completions, rewards, size) for size in sizes.tokens}, say, OURS)
-    theirs = best_setting({rows: _trl_update(scene, completions, rewards, rows) for rows in sizes.rows}, say, TRL)
+    rewards = rewards_of(scene, completions)
+    ours = best_setting({size: our_update(scene, completions, rewards, size) for size in sizes.tokens}, say, OURS)
+    theirs = best_setting({rows: trl_update(scene, completions, rewards, rows) for rows in sizes.rows}, say, TRL)
     taken = take_turns(by_round({OURS: ours.arm, TRL: theirs.arm}), sizes.rounds, say)
-    without = {name: _our_update(scene, completions, rewards, ours.setting, **off)() for name, off in WITHOUT.items()}
+    without = {name: our_update(scene, completions, rewards, ours.setting, **off)() for name, off in WITHOUT.items()}
     return {
         "micro_batch_tokens": ours.setting,
         "trl_rows": theirs.setting,
@@ -83,7 +83,7 @@ def measure_step(scene: Scene, update: Mapping[str, Any], sizes: StepSizes, say:
     return {"tried_cpu_seconds": theirs.tried, **compared(taken, OURS)}
 
 
-def _our_update(
+def our_update(
     scene: Scene,
     completions: Sequence[Completion],
     rewards: Sequence[Sequence[float]],
@@ -106,7 +106,7 @@ def _our_update(
     return arm
 
 
-def _trl_update(
+def trl_update(
     scene: Scene, completions: Sequence[Completion], rewards: Sequence[Sequence[float]], rows_at_once: int
 ) -> Arm:
     """TRL's own loop, with the rollouts given."""
@@ -214,7 +214,7 @@ def compared(taken: Mapping[str, Sequence[Taken]], ours: str) -> Json:
     }
 
 
-def _rewards(scene: Scene, completions: Iterable[Completion]) -> list[list[float]]:
+def rewards_of(scene: Scene, completions: Iterable[Completion]) -> list[list[float]]:
     ids = [done.token_ids for done in completions]
     flat = share_of_vowels(scene.tokenizer.batch_decode(ids, skip_special_tokens=True))
     return [flat[i : i + scene.num_rollouts] for i in range(0, len(flat), scene.num_rollouts)]

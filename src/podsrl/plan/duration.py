@@ -33,6 +33,7 @@ from podsrl.plan.preview import Preview
 from podsrl.plan.probe import measure_steps
 from podsrl.policy import choose_device, model_folder
 from podsrl.policy.adapter_folder import base_of
+from podsrl.run.before.estimate import can_share
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.sizes import Work, sized, work
 from podsrl.run.health import first_look
@@ -88,7 +89,8 @@ def predict(config: RunConfig, preview: Preview, inputs: Inputs, most_seconds: f
 
     def by_sizes(config: RunConfig) -> Pace:
         real = sized(config, longest_prompt=longest)
-        return pace_by_sizes(real, read_shape(config.model), work(real, preview.num_processes))
+        shape = read_shape(config.model)
+        return pace_by_sizes(real, shape, work(real, preview.num_processes, can_share=can_share(real, shape)))
 
     pace = by_sizes(config)
     smaller = smaller_step(config, 2 * pace.step_seconds / most_seconds if most_seconds else math.inf)

@@ -21,7 +21,15 @@ from podsrl.lib.torch_model import Limit
 from podsrl.policy.device import choose_device, device_notes
 from podsrl.policy.source import find_device
 from podsrl.run.before.checks import check_dtype, check_fits
-from podsrl.run.before.estimate import Part, adapted_linears, estimate, generates_itself, num_adapter_weights, peak
+from podsrl.run.before.estimate import (
+    Part,
+    adapted_linears,
+    can_share,
+    estimate,
+    generates_itself,
+    num_adapter_weights,
+    peak,
+)
 from podsrl.run.before.memory_advice import advise
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.no_effect import Option, set_options
@@ -89,7 +97,11 @@ def preview_run(
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
     most = sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
     most = _bounded(most, shape, num_processes) if has_gpu else most
-    rollouts, todo, parts = most.rollouts, work(most, num_processes), estimate(most, shape, num_processes)
+    rollouts, todo, parts = (
+        most.rollouts,
+        work(most, num_processes, can_share=can_share(most, shape)),
+        estimate(most, shape, num_processes),
+    )
     needed = peak(parts) * (1 if has_gpu else num_processes)
     return Preview(
         model=f"{config.model.path} ({shape.family})",

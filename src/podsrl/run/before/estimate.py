@@ -1,8 +1,9 @@
 """Memory of a run by part, from sizes alone; bytes of one process, at most.
 
 Letters: W weights of the model; A weights of the adapters; N trained weights (A with adapters, else W); b bytes of a
-number of `model.dtype`; K processes; T tokens of a micro-batch; L layers, h width, q and k widths of all query and all
-key heads, i width of the feed-forward part, r the adapters' rank; V vocabulary; R rows generated at once.
+number of `model.dtype`; K processes; T tokens of a micro-batch, with each group's prompt once where prompts are shared;
+L layers, h width, q and k widths of all query and all key heads, i width of the feed-forward part, r the adapters'
+rank; V vocabulary; R rows generated at once.
 
     weights         W·b; with 4 bit 0.5 + 4/64 bytes per weight of the linear layers; fsdp2: / K
     generator       with adapters b per weight of what they change (4 bit: of every linear layer); fsdp2: W·b
@@ -16,7 +17,8 @@ key heads, i width of the feed-forward part, r the adapters' rank; V vocabulary;
                     8h for its norms (in float32), (2q + 2k)·b for attention, 3i·b for the feed-forward part;
                     its trained norms 2h·b, and its linear layers' inputs (2h + i)·b; with adapters instead
                     4 bytes for the input and r of each adapted layer
-    logits          chunk·V·(b + 12): the head's output, its float32 form, its log-softmax and one gradient
+    logits          chunk·V·(b + 12), of a micro-batch's completions at most: the head's output, its float32
+                    form, its log-softmax and one gradient
     key-values      R·(prompt + completion)·2·k·L·b, at most rollouts.kv_cache_bytes; half more where nothing
                     bounds it, since memory that grows is held old and new for a moment
     decode          R·V·(b + 8): a decode step's logits and what the sampler makes of them
@@ -42,6 +44,8 @@ from podsrl.run.before.sizes import work
 
 Phase = Literal["always", "generate", "update"]
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+SHARING = ("llama", "qwen2", "qwen3")
+"""Families whose update is known to put a group's completions behind one prompt; of others each row has its own."""
 NF4_BYTES = 0.5 + 4 / 64
 """A weight in four bits, and one float32 scale for 64 of them."""
 
@@ -75,6 +79,11 @@ def num_adapter_weights(config: RunConfig, shape: ModelShape) -> int:
     """A: r · (in + out) of every adapted layer."""
     rank = config.lora.rank if config.lora else 0
     return sum(rank * (out + width) for out, width in adapted_linears(config, shape).values())
+
+
+def can_share(config: RunConfig, shape: ModelShape) -> bool:
+    """Whether the update may forward each group's prompt once."""
+    return shape.family in SHARING and "off" not in (config.optim.packing, config.optim.prefix_sharing)
 
 
 def estimate(config: RunConfig, shape: ModelShape, num_processes: int = 1) -> list[Part]:
@@ -134,11 +143,11 @@ def _trained(config: RunConfig, shape: ModelShape) -> int:
 
 
 def _update(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tuple[str, Phase, float]]:
-    size, todo = BYTES[config.model.dtype], work(config, num_processes)
+    size, todo = BYTES[config.model.dtype], work(config, num_processes, can_share=can_share(config, shape))
     trained = _trained(config, shape)
     a_gradient = 4 if config.lora or size == 4 else size + 4
     shares = num_processes if config.scale.strategy != "ddp" else 1
-    chunk = min(config.optim.logprob_chunk_tokens, todo.micro_batch_tokens)
+    chunk = min(config.optim.logprob_chunk_tokens, todo.target_tokens)
     return [
         ("gradients", "update", trained * a_gradient / shares),
         ("activations", "update", todo.micro_batch_tokens * activation_bytes(config, shape)),

@@ -14,7 +14,7 @@ from typing import Any
 from podsrl.config.files import merge
 from podsrl.config.schema import RunConfig
 from podsrl.run.before.checks import check_processes
-from podsrl.run.before.estimate import Part, estimate, kv_bytes_per_token, phase_bytes
+from podsrl.run.before.estimate import Part, can_share, estimate, kv_bytes_per_token, phase_bytes
 from podsrl.run.before.model_shape import ModelShape
 from podsrl.run.before.sizes import work
 
@@ -237,12 +237,13 @@ def with_changes(config: RunConfig, changes: Changes, num_processes: int = 1) ->
 
 def values_of(key: str, config: RunConfig, shape: ModelShape, num_processes: int) -> Iterable[Any]:
     """Values of an option that lower memory, from the mildest to the strongest; none at its end, or where idle."""
-    optim, model, lora, todo = config.optim, config.model, config.lora, work(config, num_processes)
+    optim, model, lora = config.optim, config.model, config.lora
+    todo = work(config, num_processes, can_share=can_share(config, shape))
     match key:
         case "optim.micro_batch_tokens":
             return _halves(todo.micro_batch_tokens, todo.row_tokens)
         case "optim.logprob_chunk_tokens":
-            return _halves(min(optim.logprob_chunk_tokens, todo.micro_batch_tokens), LEAST_CHUNK_TOKENS)
+            return _halves(min(optim.logprob_chunk_tokens, todo.target_tokens), LEAST_CHUNK_TOKENS)
         case "rollouts.kv_cache_bytes":
             return _kv_sizes(config, shape, num_processes)
         case "scale.strategy":

@@ -16,6 +16,7 @@ from podsrl.lib.slots import Slots, make_slots
 from podsrl.tasks import MOST_HELD_OUT
 from podsrl.update import SHAPE
 from podsrl.update.bounds import BOUND
+from podsrl.update.token_logprobs import SHARE_FROM
 
 EVAL_SIZES = {"gsm8k": 1319, "math": 500, "math500": 500, "svamp": 300}
 """Test questions of the known sets: what `task.num_eval = 0` means."""
@@ -32,8 +33,10 @@ class Work:
     num_eval_rows: int
     """Rows that an evaluation asks for; 0 where their number is not known before the data is read."""
     update_tokens: int
-    """Tokens of a step that go through the model, prompts counted once per row."""
+    """Tokens of a step that go through the model; a prompt counts once per group where it is shared, else per row."""
     micro_batch_tokens: int
+    target_tokens: int
+    """Tokens of a micro-batch whose log-probs are wanted: those of completions."""
 
 
 def make_parts(config: RunConfig) -> Slots:
@@ -86,20 +89,29 @@ def sized(
     return config if num_eval is None else with_values(config, task={"num_eval": num_eval})
 
 
-def work(config: RunConfig, num_processes: int) -> Work:
-    """The most that one of so many processes generates and trains on."""
+def work(config: RunConfig, num_processes: int, *, can_share: bool = False) -> Work:
+    """The most that one of so many processes generates and trains on.
+
+    Args:
+        can_share: the model's update can have the rows of a group behind one prompt (`estimate.can_share`).
+    """
     rollouts, optim = config.rollouts, config.optim
     row = rollouts.max_prompt_tokens + rollouts.max_new_tokens
     prompts = -(-rollouts.num_prompts // num_processes)
     num_eval = MOST_HELD_OUT if config.task.num_eval is None else config.task.num_eval
     questions = num_eval or EVAL_SIZES.get(config.task.name, 0)
-    update = -(-rollouts.num_prompts * config.select.most_kept(rollouts.num_rollouts) // num_processes) * row
+    rows = -(-rollouts.num_prompts * config.select.most_kept(rollouts.num_rollouts) // num_processes)
+    update, shared = rows * row, prompts * rollouts.max_prompt_tokens + rows * rollouts.max_new_tokens
+    if can_share and (optim.prefix_sharing == "on" or shared <= SHARE_FROM * update):
+        update = shared
+    micro_batch = min(update, max(optim.micro_batch_tokens, row))
     return Work(
         row_tokens=row,
         num_rows=prompts * rollouts.num_rollouts,
         num_eval_rows=-(-questions * config.eval.num_samples // num_processes),
         update_tokens=update,
-        micro_batch_tokens=min(update, max(optim.micro_batch_tokens, row)),
+        micro_batch_tokens=micro_batch,
+        target_tokens=min(micro_batch - rollouts.max_prompt_tokens, rows * rollouts.max_new_tokens),
     )
 
 
