@@ -10,6 +10,7 @@ BENCHMARKS = {
     "engine-gpu": "engine.gpu",
     "halves": "halves",
     "watch": "engine.watched",
+    "int8": "int8",
     "infinite-sampling": "infinite_sampling.schedules",
     "closing": "closing",
     "waiting": "waiting",

@@ -97,11 +97,8 @@ def preview_run(
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
     most = sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
     most = _bounded(most, shape, num_processes) if has_gpu else most
-    rollouts, todo, parts = (
-        most.rollouts,
-        work(most, num_processes, can_share=can_share(most, shape)),
-        estimate(most, shape, num_processes),
-    )
+    rollouts, parts = most.rollouts, estimate(most, shape, num_processes)
+    todo = work(most, num_processes, can_share=can_share(most, shape))
     needed = peak(parts) * (1 if has_gpu else num_processes)
     return Preview(
         model=f"{config.model.path} ({shape.family})",
