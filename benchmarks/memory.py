@@ -21,13 +21,16 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import command
 from benchmarks.figures.markdown import table
 from benchmarks.files import Result
 from benchmarks.timing import Say
 from podsrl.errors import PodsError
+
+if TYPE_CHECKING:
+    from podsrl.config.schema import RunConfig
 
 REWARD = "benchmarks.memory:mean_letter"
 EVERY: dict[str, Any] = {
@@ -102,11 +105,19 @@ def own_bytes(pid: int) -> int:
     return 1024 * int(found[1]) if found else 0
 
 
-def measure(name: str) -> dict[str, Any]:
-    """Bytes of one config, in this process: `predicted`, by part too, and `held` at the start."""
+def config_of(name: str) -> RunConfig:
+    """One of `CONFIGS`; its data lie in the working folder."""
     from podsrl.config.files import merge, read_tree
     from podsrl.config.load import build
     from podsrl.config.schema import RunConfig
+
+    _, recipe, changes = CONFIGS[name]
+    tree = merge(merge(read_tree(recipe), EVERY), changes)
+    return build(RunConfig, {key: value for key, value in tree.items() if value is not None}, name)
+
+
+def measure(config: RunConfig) -> dict[str, Any]:
+    """Bytes of a run, in this process: `predicted`, by part too, and `held` at the start. It leaves a folder `run`."""
     from podsrl.lib.imports import TRAINING, load
     from podsrl.plan.inputs import check_inputs
     from podsrl.plan.preview import preview_run
@@ -116,18 +127,13 @@ def measure(name: str) -> dict[str, Any]:
     load(*TRAINING, "peft", "transformers.models.llama.modeling_llama", "transformers.models.qwen2.modeling_qwen2")
     from podsrl.run.session import start
 
-    _, recipe, changes = CONFIGS[name]
-    tree = merge(merge(read_tree(recipe), EVERY), changes)
-    config, _ = settle(build(RunConfig, {key: value for key, value in tree.items() if value is not None}, name), 1)
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        write_long_prompts(Path("long.jsonl"))
-        inputs = check_inputs(config)
-        longest = inputs.prompts.longest if inputs.prompts else 0
-        config, _ = fit(config, longest_prompt=longest, num_eval=inputs.num_eval)
-        preview = preview_run(config, 1, inputs.num_eval, longest)
-        held = own_bytes(os.getpid())
-        start(config, Path(folder, "run"), on_record=lambda record: None, say=lambda text: None)
+    config, _ = settle(config, 1)
+    inputs = check_inputs(config)
+    longest = inputs.prompts.longest if inputs.prompts else 0
+    config, _ = fit(config, longest_prompt=longest, num_eval=inputs.num_eval)
+    preview = preview_run(config, 1, inputs.num_eval, longest)
+    held = own_bytes(os.getpid())
+    start(config, Path("run"), on_record=lambda record: None, say=lambda text: None)
     return {
         "predicted": preview.peak_bytes,
         "parts": {part.name: part.num_bytes for part in preview.parts},
@@ -156,4 +162,7 @@ def _row(found: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1])))
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        write_long_prompts(Path("long.jsonl"))
+        print(json.dumps(measure(config_of(sys.argv[1]))))

@@ -86,6 +86,8 @@ PARTS: dict[str, Callable[..., str]] = {
     "pruned": by_its_page("pruned", "benchmarks.pruned:table"),
     "search": by_its_page("search", "benchmarks.search:table"),
     "world": by_its_page("world", "benchmarks.world:table"),
+    "memory": by_its_page("memory", "benchmarks.memory:page"),
+    "int8": by_its_page("int8", "benchmarks.int8:page"),
     "judges": by_its_page("judges", "benchmarks.judges.labelled:page"),
     **{name: by_its_page(name, "benchmarks.claims:table") for name in ("claims", "claims-rare", "claims-sums")},
     "claims-stale": by_its_page("claims-stale", "benchmarks.claims_stale:table"),

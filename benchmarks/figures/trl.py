@@ -73,5 +73,6 @@ FIGURES = (
     ),
 )
 PARTS: dict[str, Callable[..., str]] = {
-    "trl-accuracy-table": by_its_page("trl-accuracy", "benchmarks.trl_accuracy.page:markdown")
+    "trl-accuracy-table": by_its_page("trl-accuracy", "benchmarks.trl_accuracy.page:markdown"),
+    "trl-real": by_its_page("trl-real", "benchmarks.trl.real:page"),
 }

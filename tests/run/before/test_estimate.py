@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,13 +213,42 @@ def test_formulas_by_hand() -> None:
         "weights": 2400,
         "optimizer": 1200 * 12,
         "gradients": 1200 * 6,
-        "activations": 160 * (2 * block + 60),  # 8 kept rows of 20 tokens
-        "logits": 160 * 100 * 14,
+        "activations": 100 * (2 * block + 60),  # 2 prompts of 10 tokens, and 8 kept completions of 10
+        "logits": 80 * 100 * 14,
         "key-values": 16 * 20 * (2 * 5 * 2 * 2) * 1.5,
         "decode": 16 * 100 * 10,
     }
     held, update = 2400 + 14400, found["gradients"] + found["activations"] + found["logits"]
     assert peak(estimate(config, shape_by_hand())) == held + update
+
+
+@pytest.mark.parametrize(
+    ("optim", "family", "tokens", "targets"),
+    [
+        ({"prefix_sharing": "off"}, "llama", 160, 80),
+        ({"packing": "off"}, "llama", 160, 80),
+        ({}, "bloom", 160, 80),
+        ({"micro_batch_tokens": 64}, "llama", 64, 54),  # one prompt at least stands before the completions
+        ({}, "llama", 100, 80),
+    ],
+)
+def test_a_prompt_counts_once_where_the_update_shares_it(
+    optim: dict[str, Any], family: str, tokens: int, targets: int
+) -> None:
+    rollouts = {"num_prompts": 2, "num_rollouts": 8, "max_prompt_tokens": 10, "max_new_tokens": 10}
+    config = config_of(rollouts=rollouts, select={"num_kept": 4}, task={"num_eval": 1}, optim=optim)
+    shape = replace(shape_by_hand(), family=family)
+    found = parts_of(config, shape)
+    assert found["activations"] == tokens * activation_bytes(config, shape)
+    assert found["logits"] == targets * 100 * 16
+
+
+def test_few_shared_tokens_are_not_shared() -> None:
+    """Below a tenth of saved tokens each row has its own prompt."""
+    rollouts = {"num_prompts": 2, "num_rollouts": 8, "max_prompt_tokens": 1, "max_new_tokens": 19}
+    config = config_of(rollouts=rollouts, select={"num_kept": 4}, task={"num_eval": 1})
+    shape = shape_by_hand()
+    assert parts_of(config, shape)["activations"] == 160 * activation_bytes(config, shape)
 
 
 def test_four_bits_and_eight_bit_moments_by_hand() -> None:
