@@ -25,6 +25,7 @@ from podsrl.config.load import apply_overrides, build, dump
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
 from podsrl.lib.logs import read_lines
+from podsrl.run.before.fit import fit
 from podsrl.run.before.settle import settle
 
 
@@ -74,6 +75,18 @@ def test_a_run_with_the_choices_made_for_auto_is_the_run_that_was_asked_for(tmp_
     assert plan(config, tmp_path)[0].config == member.config
     with pytest.raises(UsageError, match=r"model.dtype \(float32 -> bfloat16\)"):
         plan(demo_config("base.model.dtype=bfloat16", "base.model.device=cpu"), tmp_path)
+
+
+def test_a_run_with_sizes_that_fit_a_small_machine_is_the_run_that_was_asked_for(tmp_path: Path) -> None:
+    config = demo_config("base.rollouts.num_prompts=4096", "base.model.device=cpu")
+    member = plan(config, tmp_path)[0]
+    fitted, lines = fit(member.config, longest_prompt=0, num_eval=None, num_bytes=2 << 30)
+    assert lines and fitted != member.config
+    member.path.mkdir(parents=True)
+    (member.path / "config.toml").write_text(dump(fitted))
+    assert plan(config, tmp_path)[0].config == member.config
+    with pytest.raises(UsageError, match=r"optim\.lr"):
+        plan(demo_config("base.rollouts.num_prompts=4096", "base.model.device=cpu", "arms.grpo.optim.lr=1"), tmp_path)
 
 
 def test_a_folder_keeps_one_comparison(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.logs import last_line, write_atomically
 from podsrl.policy.device import choose_device
 from podsrl.run.before.costs import with_costs
+from podsrl.run.before.memory_advice import FREE
 from podsrl.run.before.settle import settle
 
 SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.max_new_tokens")
@@ -91,13 +92,16 @@ def _check_is_comparable(member: Member, first: Member) -> None:
 
 
 def _check_is_unchanged(member: Member) -> None:
-    """A run that is there already was started with the config that it would be started with now."""
+    """A run that is there already was started with the config that it would be started with now.
+
+    It may have chosen other sizes that change no result; `open_folder` sees where such a size was asked for.
+    """
     file = member.path / "config.toml"
     if not file.exists():
         return
     old = build(RunConfig, read_tree(file), str(file))
     changes = changed_keys(old.model_dump(mode="json"), with_costs(settle(member.config)[0]).model_dump(mode="json"))
-    if changes := [line for line in changes if not line.startswith(("about.", "stop.without_signal"))]:
+    if changes := [line for line in changes if not line.startswith(("about.", "stop.without_signal", *FREE))]:
         raise UsageError(f"{member.path} was started with another config ({', '.join(changes)}): choose another --out")
 
 
