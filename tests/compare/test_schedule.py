@@ -190,6 +190,10 @@ def test_a_run_without_room_beside_it_is_saved_and_ends_after_ten_times_its_star
     made.process("b-seed0").end(143)
     made.look()
     assert made.started[2:] == ["a-seed0"]
+    made.starts_took("a-seed0", 2.0)
+    made.trained("a-seed0", 40.6)
+    made.look()
+    assert made.told("a-seed0") == [], "19.4 s are left, and another start would take 2"
 
 
 def test_a_run_that_fails_ends_the_comparison_though_it_was_asked_to_end(

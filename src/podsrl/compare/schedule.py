@@ -30,7 +30,7 @@ from podsrl.lib.signals import answered_by
 STOP_SECONDS = 60.0
 """A run that is asked to stop saves a checkpoint; one that takes longer than this is killed."""
 STARTS_IN_SLICE = 10
-"""A run that ends with its slice trains for as many times as long as its start took."""
+"""A run that ends with its slice trains for as many times as long as its start took, and as long after the next one."""
 ROOM = 1.5
 """Of its own memory: what has to be free for a run to stay in memory."""
 _LOOK_SECONDS, _TICK_SECONDS = 0.1, 0.5
@@ -62,14 +62,15 @@ class _Run:
         self.process.send_signal(signal.SIGCONT)
 
     def give_way(self, seconds: float, runs: Iterable[_Run]) -> None:
-        """Stop, or end, where the slice is over: it has trained for so many seconds, and its start was worth it."""
-        trained = self.member.seconds - self._since
+        """Stop, or end, where the slice is over: it has trained for so many seconds, and another start is worth it."""
+        now = self.member.seconds
+        trained, left = now - self._since, self.member.config.stop.seconds - now
         if self._is_paused or self.has_to_end or trained < seconds:
             return
         if self._may_stay and _room(runs) >= ROOM * resident_bytes(self.process.pid):
             self._is_paused = True
             self.process.send_signal(signal.SIGTSTP)
-        elif trained >= STARTS_IN_SLICE * self._start_seconds():
+        elif min(trained, left) >= STARTS_IN_SLICE * self._start_seconds():
             self.has_to_end = True
             self.process.send_signal(signal.SIGTERM)
 
