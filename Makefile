@@ -37,12 +37,14 @@ VERL_PACKAGES := verl==0.9.1 TransferQueue==0.1.11 tensordict==0.10.0 hydra-core
 	antlr4-python3-runtime==4.9.3 pyvers==0.1.0
 VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming torchdata msgspec pyzmq prometheus_client 'ray[default]>=2.60'
 
-.PHONY: help demo test unit slow times device test-vllm test-peers other-processor two-threads check site package clean
+.PHONY: help demo test unit slow times device gpu test-vllm test-peers other-processor two-threads check site package clean
 
 help:
 	@echo "make demo    four ways of training learn to add, side by side: two seeds of a minute each, two runs at a time"
 	@echo "make test    the tests: make unit, the fast ones, in 70 s; make slow, of the others a share that the"
 	@echo "             commit draws; make device, those of GPUs, if they reach a change; with ALL=1 all of all"
+	@echo "make gpu     what a GPU is for first, part by part: its tests, training with real models, speed; PART=demo for one,"
+	@echo "             SECONDS=500 to end in time and go on later, TINY=1 for a trial without a GPU"
 	@echo "make times   all tests, measured: writes tests/slow.txt, the list of the slow ones"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there,"
 	@echo "             VLLM_INDEX= where torch's index cannot be reached)"
@@ -96,6 +98,9 @@ device: $(SETUP)
 	@$(BIN)/python tests/device/pretend.py
 	$(THIRD) PODS_TEST_DEVICE=pretended $(PYTEST) -n 2 --dist worksteal -rs -m "not gpu" tests/device
 	PODS_TEST_DEVICE=gpu $(PYTEST) -rs -m gpu tests/device tests/select
+
+gpu: $(SETUP)
+	$(BIN)/python -m benchmarks gpu $(PART:%=--only %) $(SECONDS:%=--seconds %) $(MODEL:%=--model %) $(TINY:%=--quick)
 
 $(VLLM_VENV)/bin/pytest:
 	@echo "installing vLLM into $(VLLM_VENV) (3.4 GB, some minutes, once)"

@@ -7,6 +7,9 @@ Every benchmark is a module with a docstring, whose first line `python -m benchm
 BENCHMARKS = {
     "select": "select",
     "engine": "engine.peers",
+    "gpu-tests": "gpu.checks",
+    "gpu-demo": "gpu.smol",
+    "gpu-gsm8k": "gpu.gsm8k",
     "engine-gpu": "engine.gpu",
     "halves": "halves",
     "watch": "engine.watched",
@@ -51,5 +54,5 @@ BENCHMARKS = {
 }
 """Name on the command line -> module below this package."""
 
-COMMANDS = {"all": "everything", "pages": "pages"}
+COMMANDS = {"all": "everything", "gpu": "gpu.parts", "pages": "pages"}
 """What works on the benchmarks together; in the same form."""

@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from benchmarks import BENCHMARKS, COMMANDS
 from podsrl.errors import PodsError, UsageError, nearest
 from podsrl.lib.machine import set_waiting_policy
@@ -42,6 +44,8 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except typer.Exit as ended:  # of a command of `pods`, which has said why
+        return ended.exit_code
     return 0
 
 

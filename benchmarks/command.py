@@ -9,13 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 from benchmarks import files
 from benchmarks.files import ROOT as ROOT
 from benchmarks.files import Result
+from benchmarks.paired import Finished
 from benchmarks.timing import Say, one_thread
 from podsrl.cli.progress import bar
 from podsrl.errors import UsageError
+from podsrl.lib.machine import hardware_line
 
 
 def new_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -23,6 +26,27 @@ def new_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=f"python -m benchmarks {name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def new_gpu_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """The same for a benchmark of a GPU, which is in its result where there is one, and may go on in a folder."""
+    import torch
+
+    parser = new_parser(name, doc)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=["cuda", "cpu"], default=device)
+    parser.add_argument("--out", type=Path, help="folder of what is finished, in which another call goes on")
+    return parser
+
+
+def parts_of(options: argparse.Namespace) -> Callable[[str, Callable[[], Result]], Result]:
+    """A function of a part's name and of what measures it: it gives what `options.out` has of it, or measures it.
+
+    What was measured with other options or on other hardware does not count.
+    """
+    finished = Finished(options.out and options.out / "finished.jsonl")
+    circumstances = {**vars(options), "out": hardware_line()}
+    return lambda name, make: finished.once(f"{name} {json.dumps(circumstances)}", make)
 
 
 def measure(
@@ -58,7 +82,10 @@ def measure(
     if is_saved and getattr(options, "quick", False):
         raise UsageError("--save with --quick: wanted the whole measurement; leave one out")
     if is_saved and files.commit() is None:
-        raise UsageError("--save: git names no commit of this folder, and a result names its own; wanted a clone")
+        raise UsageError(
+            "--save: git names no commit of this folder, and a result names its own; wanted a clone, or its commit in "
+            f"the environment variable {files.COMMIT}"
+        )
     with nullcontext() if keep_threads else one_thread(), bar(name) as show:
         start, before = time.monotonic(), files.stamp(name, vars(options))
         facts = run(options, lambda text: show(0, None, text))

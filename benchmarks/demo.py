@@ -133,22 +133,23 @@ def run(options: argparse.Namespace, say: Say) -> Json:
     if options.tune:
         tune(folder, float(read_tree("demo")["base"]["loss"]["kl_beta"]), say)
     changes = QUICK if options.quick else (f"num_seeds={options.seeds}", f"jobs={options.jobs}")
-    return {**compared(read_tree("demo"), changes, folder, TARGETS), "quick": options.quick, "rates": rates(folder)}
+    return {**compared("demo", changes, folder), "quick": options.quick, "rates": rates(folder)}
 
 
-def compared(tree: Json, changes: Sequence[str], folder: Path, targets: Sequence[float]) -> Json:
-    """Run the comparison of a recipe with changes, or what is left of it, and draw its report.
+def compared(source: str, changes: Sequence[str], folder: Path, targets: Sequence[float] = TARGETS) -> Json:
+    """Measure `pods compare SOURCE CHANGES --out FOLDER`, or what is left of it, and draw its report.
 
     Returns:
         What `compare.json` holds; "curves": arm -> seconds and accuracy of each run's evaluations; and "to" (`paired`).
     """
     from podsrl.cli.compare import run_comparison
+    from podsrl.config.files import read_tree
     from podsrl.config.load import apply_overrides, build
     from podsrl.config.schema import CompareConfig
     from podsrl.report.html import write_report
     from podsrl.report.read import read_comparison
 
-    config = build(CompareConfig, apply_overrides(tree, changes), "of the benchmark")
+    config = build(CompareConfig, apply_overrides(read_tree(source), changes), source)
     result = run_comparison(config, folder)
     write_report([folder], folder / "report.html")
     curves = {

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import subprocess
@@ -39,6 +40,17 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "trl-accuracy": ("--save", "--out", "{folder}"),
     "systems": ("--save", "--out", "{folder}"),
     "demo": ("--tune", "--save", "--out", "{folder}"),
+    "gpu-tests": ("--save", "--out", "{folder}"),
+    "gpu-demo": ("--save", "--out", "{folder}"),
+    "gpu-gsm8k": ("--save", "--out", "{folder}"),
+    "engine-gpu": (
+        *("--shapes", "0.5b", "--rollouts", "16", "64", "256", "512", "--curve", "16", "64", "256", "512"),
+        *("--new-tokens", "128", "--repeats", "2", "--save", "--out", "{folder}"),
+    ),
+    "halves": (
+        *("--rollouts", "8", "16", "32", "64", "128", "--kept", "4", "8", "16", "32", "64"),
+        *("--repeats", "2", "--save", "--out", "{folder}"),
+    ),
 }
 """Of the whole measurement, where they are not `--save` alone; {folder} holds finished parts, one folder per commit."""
 QUICK: Mapping[str, tuple[str, ...]] = {
@@ -47,9 +59,20 @@ QUICK: Mapping[str, tuple[str, ...]] = {
     "interval-coverage": ("--comparisons", "2"),
     "trl-accuracy": ("--quick", "--out", "{folder}"),
     "systems": ("--quick", "--out", "{folder}"),
+    "gpu-tests": ("--quick", "--out", "{folder}"),
+    "gpu-demo": ("--quick", "--out", "{folder}"),
+    "gpu-gsm8k": ("--quick", "--out", "{folder}"),
+    "engine-gpu": (
+        *("--shapes", "s128", "--rollouts", "4", "8", "--curve", "2", "4"),
+        *("--new-tokens", "8", "--repeats", "1", "--out", "{folder}"),
+    ),
+    "halves": (
+        *("--shapes", "s128", "--rollouts", "2", "4", "--kept", "2", "--new-tokens", "8"),
+        *("--micro-batches", "1024", "--repeats", "1", "--out", "{folder}"),
+    ),
 }
 """Of the quick size, where they are not `--quick` alone."""
-NEED_GPU = ("engine-gpu", "halves")
+NEED_GPU = ("gpu-tests", "gpu-demo", "gpu-gsm8k", "engine-gpu", "halves")
 PATIENCE_SECONDS = 30.0
 """After Ctrl-C, how long a benchmark may take to end."""
 
@@ -60,7 +83,7 @@ class Outcome:
 
     name: str
     state: str
-    """"done", "skipped" or "failed"."""
+    """"done", "stopped" (out of time), "skipped" or "failed"."""
     minutes: float = 0.0
     why: str = ""
 
@@ -138,7 +161,7 @@ def run_all(names: Sequence[str], since: str, options: argparse.Namespace) -> li
         later = [minutes(each) for each in names[number:] if not whys[each] and not options.quick]
         known = sum(60 * each for each in later if each)
         text = f"[{number + 1}/{len(names)}] {name}" + (f", all: about {time_text(known)} left" if known else "")
-        outcomes.append(run_one(name, arguments_of(name, since, is_quick=options.quick), text, expected))
+        outcomes.append(run_one(name, arguments_of(name, is_quick=options.quick), text, expected))
     return outcomes
 
 
@@ -150,16 +173,18 @@ def why_not(name: str, since: str, *, is_quick: bool) -> str:
         return "" if name in QUICK or '"--quick"' in source(name) else "has no quick size"
     here = path_here(name)
     measured_at = json.loads(here.read_text(encoding="utf-8"))["commit"] if here.exists() else None
-    if measured_at and files.git("merge-base", "--is-ancestor", since, measured_at) is not None:
+    if measured_at and (
+        measured_at == since or files.git("merge-base", "--is-ancestor", since, measured_at) is not None
+    ):
         return f"was measured at commit {measured_at}"
     return ""
 
 
-def arguments_of(name: str, since: str, *, is_quick: bool) -> list[str]:
-    """What follows a benchmark's name on its command line."""
+def arguments_of(name: str, *, is_quick: bool, when: str = "") -> list[str]:
+    """What follows a benchmark's name on its command line; `when` names the folder of a quick one, else the time."""
     folder = LOGS / f"{name}-{files.commit()}"
     if is_quick:
-        folder = LOGS / f"{name}-quick-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = LOGS / f"{name}-quick-{when or time.strftime('%Y%m%d-%H%M%S')}"
     chosen = QUICK.get(name, ("--quick",)) if is_quick else ARGUMENTS.get(name, ("--save",))
     return [each.replace("{folder}", str(folder)) for each in chosen]
 
@@ -171,8 +196,10 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def run_one(name: str, arguments: Sequence[str], text: str, expected: float | None) -> Outcome:
-    """Run one benchmark in a process of its own, which ends with this one."""
+def run_one(
+    name: str, arguments: Sequence[str], text: str, expected: float | None, seconds: float = math.inf
+) -> Outcome:
+    """Run one benchmark in a process of its own, which ends with this one; after so many seconds it is asked to end."""
     LOGS.mkdir(parents=True, exist_ok=True)
     log, start = LOGS / f"{name}.log", time.monotonic()
     command = [sys.executable, "-m", "benchmarks", name, *arguments]
@@ -183,13 +210,15 @@ def run_one(name: str, arguments: Sequence[str], text: str, expected: float | No
             start_new_session=True,
         )  # fmt: skip
         try:
-            while child.poll() is None:
+            while child.poll() is None and (done := time.monotonic() - start) < seconds:
                 time.sleep(0.2)
-                done = time.monotonic() - start
                 show(min(done, 60 * expected) if expected else done, 60 * expected if expected else None, "")
         finally:
+            is_over = child.poll() is None
             end(child)
     took = (time.monotonic() - start) / 60
+    if is_over:
+        return Outcome(name, "stopped", took, f"{seconds:.0f} seconds were over; the same command goes on with it")
     if child.returncode == 0:
         return Outcome(name, "done", took)
     why = f"{last_line(log)} (see {os.path.relpath(log)})"

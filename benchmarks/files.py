@@ -7,8 +7,9 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 NO_CODE = (":!benchmarks/results", ":!src/podsrl/compare/systems.json")
 """What a measurement writes below the folders of the code."""
+COMMIT = "PODS_COMMIT"
+"""Environment variable: the commit of a copy without git, as on a machine to which only files were sent."""
 Result = dict[str, Any]
 """JSON-able; `stamp` says what stands in each."""
 Files = Callable[[str], Mapping[str, Result]]
@@ -63,9 +66,9 @@ def text_of(result: Result) -> str:
 def stamp(name: str, options: Mapping[str, Any]) -> Result:
     """Where, when and of which code a measurement that starts now is.
 
-    "commit" is that of the checkout (None without git), "has_changes" whether its code differs from it,
-    "options" has a folder's name without its place, "load" is the number of processes that want to run, as a mean over
-    one minute.
+    "commit" is that of the checkout (without git what PODS_COMMIT says), "has_changes" whether its code differs from
+    it (None: not known), "version" None where podsrl is not installed, "options" has a folder's name without its place,
+    "load" is the number of processes that want to run, as a mean over one minute.
     """
     return {
         "name": name,
@@ -74,7 +77,7 @@ def stamp(name: str, options: Mapping[str, Any]) -> Result:
         "commit": commit(),
         "has_changes": has_changes(),
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
-        "version": version("podsrl"),
+        "version": _version(),
         "options": {key: value.name if isinstance(value, Path) else value for key, value in options.items()},
         "load_before": round(os.getloadavg()[0], 2),
     }
@@ -90,13 +93,22 @@ def device_name(device: str) -> str:
 
 
 def commit(revision: str = "HEAD") -> str | None:
-    """The short hash of a commit; None: there is no such commit, or no git."""
+    """The short hash of a commit; without git that of `COMMIT`; None: there is no such commit."""
+    if git("rev-parse") is None:
+        return os.environ.get(COMMIT) or None
     return git("rev-parse", "--short=10", "--verify", "--quiet", f"{revision}^{{commit}}")
 
 
-def has_changes() -> bool:
-    """Whether the code differs from the commit that is checked out."""
-    return git("status", "--porcelain", "--", "src", "benchmarks", *NO_CODE) != ""
+def has_changes() -> bool | None:
+    """Whether the code differs from the commit that is checked out; None: there is no git."""
+    found = git("status", "--porcelain", "--", "src", "benchmarks", *NO_CODE)
+    return None if found is None else found != ""
+
+
+def _version() -> str | None:
+    with suppress(PackageNotFoundError):
+        return version("podsrl")
+    return None
 
 
 def git(*arguments: str) -> str | None:

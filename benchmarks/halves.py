@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -36,8 +37,7 @@ SHARE = 4
 
 
 def main(arguments: Sequence[str]) -> None:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser = command.new_parser("halves", __doc__)
+    parser = command.new_gpu_parser("halves", __doc__)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["0.5b", "3b"])
     parser.add_argument("--rollouts", nargs="+", type=int, default=[4, 8, 16, 32, 64, 128], help="n per prompt")
     parser.add_argument("--kept", nargs="+", type=int, default=[4, 8, 16, 32, 64, 128], help="m per prompt")
@@ -45,49 +45,62 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--new-tokens", type=int, default=256)
     parser.add_argument("--micro-batches", nargs="+", type=int, default=[8192, 32_768], help="tokens")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--device", choices=["cuda", "cpu"], default=device)
     command.measure(parser, arguments, run, keep_threads=True)
 
 
 def run(options: argparse.Namespace, say: Say) -> Json:
     """Measure both halves of every shape."""
-    return {"shapes": {shape: measure(shape, options, titled(say, shape)) for shape in options.shapes}}
+    part = command.parts_of(options)
+    return {"shapes": {shape: measure(shape, options, part, titled(say, shape)) for shape in options.shapes}}
 
 
-def measure(shape: str, options: argparse.Namespace, say: Say) -> Json:
-    """One model: generation first, with the model as it is; then updates, of adapters where it is large."""
+def measure(shape: str, options: argparse.Namespace, part: Callable[..., Any], say: Say) -> Json:
+    """One model: generation first, with the model as it is; then updates, of adapters where it is large.
+
+    All generation is a part, since its arms take turns, and the update on each m.
+    """
     dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
-    model = shaped_model(shape, dtype=dtype, device=options.device)
-    size = model.num_parameters()
-    works = {
-        n: fixed_workload(
-            n, prompt_tokens=options.prompt_tokens, new_tokens=options.new_tokens, num_prompts=NUM_PROMPTS
-        )
-        for n in sorted(options.rollouts)
+    make_model = cache(lambda: shaped_model(shape, dtype=dtype, device=options.device))
+    make_trained = cache(lambda: _with_adapters(make_model(), shape))
+    found = part(f"{shape}, generation", lambda: _generated(make_model(), options, say))
+    generated = {int(n): seconds for n, seconds in found["seconds"].items()}
+    updates = {
+        m: part(f"{shape}, m = {m}", lambda m=m: _updates(make_trained(), m, options, titled(say, f"m = {m}")))
+        for m in sorted(options.kept)
     }
-    arms = {f"n = {n}": _generation(model, work) for n, work in works.items()}
-    made = take_turns(arms, options.repeats + 1, say)
-    generated = {n: spread(made[f"n = {n}"][1:]) for n in works}
-    adapters = size >= LORA_FROM
-    if adapters:
-        model = add_adapters(model, LoraConfig(rank=64), base=shape, revision=None, seed=0)
-    updates = {}
-    for m in sorted(options.kept):
-        work = fixed_workload(
-            m, prompt_tokens=options.prompt_tokens, new_tokens=options.new_tokens, num_prompts=NUM_PROMPTS
-        )
-        updates[m] = _updates(model, work, options, titled(say, f"m = {m}"))
     return {
-        "num_parameters": size,
-        "adapters": adapters,
+        "num_parameters": found["num_parameters"],
+        "adapters": found["num_parameters"] >= LORA_FROM,
         "num_prompts": NUM_PROMPTS,
         "generation_seconds": generated,
-        "updates": updates,
+        "updates": {m: {name: each for name, each in own.items() if name != "key"} for m, own in updates.items()},
         "steps": steps(
             {n: each["median"] for n, each in generated.items()},
             {m: each["seconds"]["median"] for m, each in updates.items()},
         ),
     }
+
+
+def _generated(model: Any, options: argparse.Namespace, say: Say) -> Json:
+    """Seconds of each n, in turns."""
+    arms = {str(n): _generation(model, _work(n, options)) for n in sorted(options.rollouts)}
+    made = take_turns(arms, options.repeats + 1, lambda text: say(f"n: {text}"))
+    return {
+        "num_parameters": model.num_parameters(),
+        "seconds": {n: spread(seconds[1:]) for n, seconds in made.items()},
+    }
+
+
+def _with_adapters(model: Any, shape: str) -> Any:
+    """The model with adapters, where it is large."""
+    if model.num_parameters() < LORA_FROM:
+        return model
+    return add_adapters(model, LoraConfig(rank=64), base=shape, revision=None, seed=0)
+
+
+def _work(num_rollouts: int, options: argparse.Namespace) -> Workload:
+    sizes = {"prompt_tokens": options.prompt_tokens, "new_tokens": options.new_tokens, "num_prompts": NUM_PROMPTS}
+    return fixed_workload(num_rollouts, **sizes)
 
 
 def steps(generation: dict[int, float], update: dict[int, float]) -> dict[int, Json]:
@@ -112,8 +125,9 @@ def _generation(model: Any, work: Workload) -> Callable[[int], float]:
     return lambda seed: arm(seed).taken.seconds
 
 
-def _updates(model: Any, work: Workload, options: argparse.Namespace, say: Say) -> Json:
+def _updates(model: Any, num_kept: int, options: argparse.Namespace, say: Say) -> Json:
     """Seconds, micro-batch and peak memory of the fastest micro-batch."""
+    work = _work(num_kept, options)
     prompts = [prompt for prompt in work.prompts for _ in range(work.num_rollouts)]
     answer = [4 + i % 50 for i in range(work.max_new_tokens)]
     completions = [uniform_completion(i, answer) for i in range(work.num_rows)]

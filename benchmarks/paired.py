@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,10 @@ class Finished:
             append_line(self.file, found)
         self.records[key] = found
         return found
+
+    def once(self, key: str, make: Callable[[], Mapping[str, Any]]) -> Json:
+        """A part as it was kept, or else as it is made now."""
+        return self.records.get(key) or self.keep(key, make())
 
 
 def times_to(arms: Mapping[str, Sequence[Run]], target: float) -> dict[str, list[Time]]:

@@ -42,15 +42,13 @@ def run(options: argparse.Namespace, say: Say) -> Json:
     """Run the comparison, or what is left of it."""
     from podsrl.cli.compare import QUICK
     from podsrl.cli.console import new_folder
-    from podsrl.config.files import read_tree
 
     changes = (
         (*QUICK, "base.extends=pods", "base.rollouts.num_rollouts=16", "base.select.num_kept=4")
         if options.quick
         else (f"num_seeds={options.seeds}",)
     )
-    tree = read_tree("smol-arms")
-    return {**compared(tree, changes, options.out or new_folder("smol"), TARGETS), "quick": options.quick}
+    return {**compared("smol-arms", changes, options.out or new_folder("smol"), TARGETS), "quick": options.quick}
 
 
 def publish(result: Json) -> None:

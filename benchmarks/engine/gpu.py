@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,50 +31,55 @@ COPY_BYTES = {"cuda": 4 << 30, "cpu": 256 << 20}
 
 
 def main(arguments: Sequence[str]) -> None:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser = command.new_parser("engine-gpu", __doc__)
+    parser = command.new_gpu_parser("engine-gpu", __doc__)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["0.5b", "3b"])
     parser.add_argument("--rollouts", nargs="+", type=int, default=[16, 64, 256, 512], help="for all engines")
     parser.add_argument("--curve", nargs="+", type=int, default=[8, 16, 32, 64, 128, 256, 512], help="for ours alone")
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--new-tokens", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--device", choices=["cuda", "cpu"], default=device)
-    parser.add_argument(
-        "--dtype", choices=["bfloat16", "float32"], default="bfloat16" if device == "cuda" else "float32"
-    )
+    dtype = "bfloat16" if parser.get_default("device") == "cuda" else "float32"
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default=dtype)
     command.measure(parser, arguments, run, keep_threads=True)
 
 
 def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Measure every shape at every number of rollouts."""
-    bandwidth = copy_bandwidth(options.device)
-    shapes = {shape: measure(shape, options, bandwidth, say) for shape in options.shapes}
-    return {"bandwidth_bytes_per_second": bandwidth, "options": vars(options), **shapes}
+    part = command.parts_of(options)
+    bandwidth = part("bandwidth", lambda: {"bytes": copy_bandwidth(options.device)})["bytes"]
+    shapes = {shape: measure(shape, options, bandwidth, part, say) for shape in options.shapes}
+    return {"bandwidth_bytes_per_second": bandwidth, **shapes}
 
 
-def measure(shape: str, options: argparse.Namespace, bandwidth: float, say: Say) -> dict[str, Any]:
-    """One model: all engines at `options.rollouts`, ours alone at `options.curve`."""
-    model = shaped_model(shape, dtype=getattr(torch, options.dtype), device=options.device)
+def measure(
+    shape: str, options: argparse.Namespace, bandwidth: float, part: Callable[..., Any], say: Say
+) -> dict[str, Any]:
+    """One model: all engines at `options.rollouts`, ours alone at `options.curve`; each n is a part."""
+    make_model = cache(lambda: shaped_model(shape, dtype=getattr(torch, options.dtype), device=options.device))
     found: dict[str, Any] = {"rollouts": {}, "curve": {}}
     for n in sorted({*options.rollouts, *options.curve}):
-        prompts = min(NUM_PROMPTS, n)
-        work = fixed_workload(
-            n // prompts, num_prompts=prompts, prompt_tokens=options.prompt_tokens, new_tokens=options.new_tokens
-        )
-        arms: dict[str, Arm] = {"podsrl": podsrl_engine(model, work, None)}
+        own = part(f"{shape}, n = {n}", lambda n=n: measure_at(n, make_model(), options, bandwidth, titled(say, shape)))
+        found["curve"][n] = own["tokens_per_second"]["podsrl"]["median"]
         if n in options.rollouts:
-            tokens = CPU_BATCH_TOKENS if options.device == "cpu" else None
-            arms["HF generate"] = hf_generate(model, work, work.num_rows)
-            arms["transformers continuous batching"] = continuous_batching(model, work, tokens)
-        made = take_turns(arms, options.repeats + 1, titled(say, f"{shape}, n = {n}"))
-        rates = {name: [each.tokens_per_second for each in each_run[1:]] for name, each_run in made.items()}
-        floor = floor_rate(model, work, bandwidth)
-        found["curve"][n] = statistics.median(rates["podsrl"])
-        if n in options.rollouts:
-            found["rollouts"][n] = cell(rates, floor)
+            found["rollouts"][n] = {name: each for name, each in own.items() if name != "key"}
     found["curve_ratio"] = found["curve"][max(options.curve)] / found["curve"][min(options.curve)]
     return found
+
+
+def measure_at(n: int, model: Any, options: argparse.Namespace, bandwidth: float, say: Say) -> dict[str, Any]:
+    """So many rollouts at once: by all engines where `options.rollouts` has the number, else by ours alone."""
+    prompts = min(NUM_PROMPTS, n)
+    work = fixed_workload(
+        n // prompts, num_prompts=prompts, prompt_tokens=options.prompt_tokens, new_tokens=options.new_tokens
+    )
+    arms: dict[str, Arm] = {"podsrl": podsrl_engine(model, work, None)}
+    if n in options.rollouts:
+        tokens = CPU_BATCH_TOKENS if options.device == "cpu" else None
+        arms["HF generate"] = hf_generate(model, work, work.num_rows)
+        arms["transformers continuous batching"] = continuous_batching(model, work, tokens)
+    made = take_turns(arms, options.repeats + 1, titled(say, f"n = {n}"))
+    rates = {name: [each.tokens_per_second for each in each_run[1:]] for name, each_run in made.items()}
+    return cell(rates, floor_rate(model, work, bandwidth))
 
 
 def cell(rates: dict[str, list[float]], floor: float) -> dict[str, Any]:

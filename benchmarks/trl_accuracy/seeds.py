@@ -22,6 +22,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -96,10 +97,10 @@ def _measure(size: Size, finished: Finished, key: str, say: Say, *, is_tuned: bo
     with closing(Judge(num_questions=size.questions)) as judge:
         for name in ARMS:
             own = f"{key} {name}"
-            tuned[name] = finished.records.get(own) or finished.keep(own, _tuned(name, titled(say, name), is_tuned))
+            tuned[name] = finished.once(own, partial(_tuned, name, titled(say, name), is_tuned))
         for seed in range(size.seeds):
             own, told = f"{key} seed {seed}", titled(say, f"seed {seed + 1} of {size.seeds}")
-            seeds.append(finished.records.get(own) or finished.keep(own, _trained(seed, size, tuned, judge, told)))
+            seeds.append(finished.once(own, partial(_trained, seed, size, tuned, judge, told)))
     return {
         "load": [each["load"] for each in seeds],
         "ours": OURS,

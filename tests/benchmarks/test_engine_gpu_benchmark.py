@@ -10,7 +10,7 @@ from benchmarks.engine import gpu
 from benchmarks.figures import shown
 from benchmarks.models import fixed_workload, shaped_model
 
-SMALL = {"device": "cpu", "dtype": "float32", "prompt_tokens": 5, "new_tokens": 4, "repeats": 1}
+SMALL = {"device": "cpu", "dtype": "float32", "prompt_tokens": 5, "new_tokens": 4, "repeats": 1, "out": None}
 
 
 def silent(text: str) -> None:

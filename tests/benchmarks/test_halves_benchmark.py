@@ -28,7 +28,7 @@ def silent(text: str) -> None:
 def measured(**changes: Any) -> Any:
     """Both halves of the smallest shape, as they are in a file."""
     options: dict[str, Any] = {"shapes": ["s128"], "rollouts": [4, 1], "kept": [1, 4], "prompt_tokens": 5}
-    options |= {"new_tokens": 3, "micro_batches": [64, 1024], "repeats": 1, "device": "cpu", **changes}
+    options |= {"new_tokens": 3, "micro_batches": [64, 1024], "repeats": 1, "device": "cpu", "out": None, **changes}
     return json.loads(json.dumps(halves.run(Namespace(**options), silent)))["shapes"]["s128"]
 
 

@@ -1,0 +1,20 @@
+"""SmolLM2-135M learns sums on a GPU: GRPO, PODS and auto, the recipe `smol-arms` with less time.
+
+    python -m benchmarks gpu-demo                  two seeds of 45 training seconds each, about 8 minutes
+    python -m benchmarks gpu-demo --quick          a tiny model and seconds, on any machine: a trial
+    python -m benchmarks gpu-demo --out FOLDER     goes on in a folder
+
+`pods models smollm2-135m` fetches the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.gpu.compared import measure
+
+CHANGES = ("num_seeds=2", "base.stop.seconds=45", "base.eval.every_seconds=5")
+
+
+def main(arguments: Sequence[str]) -> None:
+    measure("gpu-demo", __doc__, "smol-arms", CHANGES, arguments)
