@@ -1,6 +1,6 @@
 """The tests that need a GPU: how many passed, and which did not.
 
-python -m benchmarks gpu-tests                  those marked `gpu`, a minute or two
+python -m benchmarks gpu-tests                  those marked `gpu`
 python -m benchmarks gpu-tests --quick          those of selection alone
 python -m benchmarks gpu-tests --out FOLDER     goes on in a folder: what has passed there is not run again
 """

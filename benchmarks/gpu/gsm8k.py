@@ -1,6 +1,6 @@
 """A model of 0.5 billion weights learns GSM8K on a GPU: GRPO with 16 and with 64 rollouts, PODS 64 → 16, and auto.
 
-    python -m benchmarks gpu-gsm8k                          one seed of 180 training seconds each, about 17 minutes
+    python -m benchmarks gpu-gsm8k                          one seed of 180 training seconds of each arm
     python -m benchmarks gpu-gsm8k --model FOLDER           with another instruct model
     python -m benchmarks gpu-gsm8k --quick                  a tiny model and seconds, on any machine: a trial
     python -m benchmarks gpu-gsm8k --out FOLDER             goes on in a folder

@@ -1,6 +1,6 @@
 """SmolLM2-135M learns sums on a GPU: GRPO, PODS and auto, the recipe `smol-arms` with less time.
 
-    python -m benchmarks gpu-demo                  two seeds of 45 training seconds each, about 8 minutes
+    python -m benchmarks gpu-demo                  two seeds of 45 training seconds of each arm
     python -m benchmarks gpu-demo --quick          a tiny model and seconds, on any machine: a trial
     python -m benchmarks gpu-demo --out FOLDER     goes on in a folder
 
