@@ -1,8 +1,8 @@
 """The tests that need a GPU: how many passed, and which did not.
 
-python -m benchmarks gpu-tests                  those marked `gpu`
-python -m benchmarks gpu-tests --quick          those of selection alone
-python -m benchmarks gpu-tests --out FOLDER     goes on in a folder: what has passed there is not run again
+    python -m benchmarks gpu-tests                  those marked `gpu`
+    python -m benchmarks gpu-tests --quick          those of selection alone
+    python -m benchmarks gpu-tests --out FOLDER     goes on in a folder: what has passed there is not run again
 """
 
 from __future__ import annotations
