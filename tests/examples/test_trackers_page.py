@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import children
+import tracker_tools
 from pages import ROOT, blocks
 from podsrl.config.load import build
 from podsrl.config.schema import RunConfig
@@ -35,22 +36,19 @@ def test_the_page_names_what_there_is() -> None:
 
 
 @INSTALLED
-def test_the_commands_of_the_page_track(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: Callable[..., tuple[int, str, str]]
-) -> None:
-    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DIR", "TRACKIO_DIR", "MLFLOW_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
+def test_the_commands_of_the_page_track(tmp_path: Path, pods: Callable[..., tuple[int, str, str]]) -> None:
     first, *shared = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("pods train")]
-    code, out, err = pods(*first, *SMALL, "--stop.steps=2")
-    assert code == 0, err
-    (command,) = [line for line in PAGE.splitlines() if line.startswith("| `tensorboard` | `tensorboard ")]
-    assert re.findall(r"`(tensorboard --logdir .*?)`", command)[0] in out + err
-    (exported,) = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("export ")]
-    for name, _, value in (word.partition("=") for word in exported):
-        monkeypatch.setenv(name, value.replace("$PWD", str(tmp_path)))
-    for i, words in enumerate(shared):
-        code, _, err = pods(*words, *SMALL, "--stop.steps=2", "--out", f"runs/{i}")
+    with tracker_tools.only_here(tmp_path) as patch:
+        code, out, err = pods(*first, *SMALL, "--stop.steps=2")
         assert code == 0, err
+        (command,) = [line for line in PAGE.splitlines() if line.startswith("| `tensorboard` | `tensorboard ")]
+        assert re.findall(r"`(tensorboard --logdir .*?)`", command)[0] in out + err
+        (exported,) = [shlex.split(line)[1:] for line in COMMANDS if line.startswith("export ")]
+        for name, _, value in (word.partition("=") for word in exported):
+            patch.setenv(name, value.replace("$PWD", str(tmp_path)))
+        for i, words in enumerate(shared):
+            code, _, err = pods(*words, *SMALL, "--stop.steps=2", "--out", f"runs/{i}")
+            assert code == 0, err
     databases = list((tmp_path / "tracked").glob("*.db"))
     runs = list((tmp_path / "tracked" / "mlflow").glob("*/*/meta.yaml"))
     assert len(databases) == 1 and len(runs) == len(shared) == 2

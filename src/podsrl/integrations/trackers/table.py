@@ -13,33 +13,17 @@ Row = tuple[int, str, str, str, float | None, float | None, bool, str, bool, int
 
 
 def rows_of(lines: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """One row per rollout, best rewards first in each group.
+    """One row of `COLUMNS` per rollout of lines of groups.jsonl, best rewards first in each group.
 
-    Args:
-        lines: of groups.jsonl.
-
-    Returns:
-        Rows of `COLUMNS`. `advantage` is the mean over tokens where each token has its own, None where the rollout was
-        dropped; `why` says why it was dropped, or why it has no reward.
+    `advantage` is the mean over tokens where each token has its own, None where the rollout was dropped; `why` says why
+    it was dropped, or why it has no reward.
     """
     rows: list[Row] = []
     for group in map(parse_group, lines):
-        for rollout in group.by_reward():
-            why = ": ".join(reason for reason in (rollout.drop_reason, rollout.invalid_reason) if reason)
-            rows.append(
-                (
-                    group.step,
-                    group.group,
-                    printable(group.prompt),
-                    printable(rollout.text),
-                    rollout.reward,
-                    rollout.mean_advantage,
-                    rollout.is_kept,
-                    printable(why),
-                    rollout.is_correct,
-                    rollout.num_tokens,
-                )
-            )
+        for one in group.by_reward():
+            asked = (group.step, group.group, printable(group.prompt), printable(one.text))
+            why = printable(": ".join(reason for reason in (one.drop_reason, one.invalid_reason) if reason))
+            rows.append((*asked, one.reward, one.mean_advantage, one.is_kept, why, one.is_correct, one.num_tokens))
     return rows
 
 
@@ -51,20 +35,16 @@ def markdown(rows: Sequence[Row]) -> str:
         >>> print(markdown([row]).split("\\n")[2])
         | 1 | s1/q0 | 2&#43;2&#63; | a&#124;b<br>&#60;b&#62; | 1 |  | no | not&#95;selected | yes | 3 |
     """
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    return "\n".join([*lines, *("| " + " | ".join(map(_cell, row)) + " |" for row in rows)])
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *(map(_cell, row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cell(value: str | float | bool | None) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, str):
-        return "<br>".join(map(_escape, value.splitlines()))
-    return f"{value:g}"
+        return "<br>".join("".join(map(_sign, line)) for line in value.splitlines())
+    return "" if value is None else ("no", "yes")[value] if isinstance(value, bool) else f"{value:g}"
 
 
-def _escape(text: str) -> str:
-    """Every character that Markdown or HTML might read as a sign of its own, as a number."""
-    return "".join(c if c.isalnum() or c in " /" else f"&#{ord(c)};" for c in text)
+def _sign(character: str) -> str:
+    """A character that Markdown or HTML might read as a sign of its own, as a number."""
+    return character if character.isalnum() or character in " /" else f"&#{ord(character)};"

@@ -1,7 +1,4 @@
-"""The four tools, each behind the same few verbs, by Accelerate's classes where these have them.
-
-Only a tracker's own process uses this module.
-"""
+"""The four tools behind the same few verbs. All but the making of one is called in its tracker's thread."""
 
 from __future__ import annotations
 
@@ -9,227 +6,197 @@ import importlib
 import os
 import re
 import shlex
+import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from podsrl.config.schema import RunConfig
-from podsrl.integrations.trackers.start import Histogram, shown
-from podsrl.integrations.trackers.table import COLUMNS, Row, markdown
+from podsrl.integrations.trackers.table import COLUMNS, markdown
+from podsrl.lib.callbacks import Say
 
-INIT_SECONDS = 20
-"""How long W&B's server may take to answer at the start."""
+
+class Histogram(NamedTuple):
+    """Counts of n bins, and their n + 1 edges."""
+
+    counts: Sequence[int]
+    edges: Sequence[float]
 
 
 class Tool(ABC):
     """A tracking tool with one run in it."""
 
-    name: ClassVar[str]
+    package: ClassVar[str]
     environment: ClassVar[Mapping[str, str]] = {}
     """Environment variables that are set unless the user has set them: nothing is sent without being asked for."""
-    keeps_config: ClassVar[bool] = True
-    """Whether the options are still there when the run is gone on with."""
+    run: Any
+    """What the tool gives for a run."""
+    where: str
+    """How to look at the run, in a line."""
 
-    def __init__(self, config: RunConfig, run_name: str, folder: Path, id: str) -> None:
+    def __init__(self, project: str, name: str, folder: Path, id: str) -> None:
         """`folder` is for the tool's own files; `id` names the run in it for good, also over resumes."""
-        self.project, self.run_name, self.folder, self.id = config.record.project, run_name, folder, id
-        self.tracker: Any = None
-        for name, value in self.environment.items():
-            os.environ.setdefault(name, value)
+        self.project, self.name, self.folder, self.id = project, name, folder, id
+        for variable, value in self.environment.items():
+            os.environ.setdefault(variable, value)
+        self.module = self.load()
+
+    def load(self) -> Any:
+        """Import the package."""
+        return importlib.import_module(self.package)
 
     @abstractmethod
-    def start(self, last_step: int | None) -> Sequence[str]:
-        """Begin the run, or go on with it where `last_step` is the last one that it has. Returns lines for the user."""
-
-    def _begin(self, *args: Any, **options: Any) -> None:
-        """Make Accelerate's tracker and start it."""
-        accelerate = importlib.import_module("accelerate")
-        tracking = importlib.import_module("accelerate.tracking")
-        accelerate.PartialState(cpu=True)  # its logger and its trackers ask for it
-        self.tracker = tracking.LOGGER_TYPE_TO_CLASS[self.name](*args, **options)
-        self.tracker.start()
-
-    def log_config(self, options: Mapping[str, Any]) -> None:
-        """The run's options, as hyper-parameters."""
-        self.tracker.store_init_configuration(dict(options))
+    def start(self, options: Mapping[str, Any], last_step: int | None, say: Say) -> None:
+        """Begin the run with its options, or go on with it where it has steps until `last_step`."""
 
     def log(self, values: Mapping[str, Any], step: int) -> None:
-        """Numbers and texts of a step."""
-        self.tracker.log(dict(values), step=step)
+        """Give it what belongs to a step: numbers, texts, histograms, pictures [height, width, 3], and `rows_of`."""
+        self.run.log({name: self._made(value) for name, value in values.items()}, step=step)
 
-    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
-        """Counts and edges, by name."""
-        tool = importlib.import_module(self.name)
-        self.log({name: tool.Histogram(np_histogram=found) for name, found in histograms.items()}, step)
-
-    @abstractmethod
-    def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
-        """matplotlib figures, by name."""
-
-    @abstractmethod
-    def log_table(self, rows: Sequence[Row], step: int) -> None:
-        """Recorded groups."""
+    def _made(self, value: Any) -> Any:
+        """As W&B and trackio want it."""
+        if isinstance(value, Histogram):
+            return self.module.Histogram(np_histogram=tuple(value))
+        if isinstance(value, list):
+            pandas = importlib.import_module("pandas")
+            return self.module.Table(dataframe=pandas.DataFrame(value, columns=list(COLUMNS), dtype=object))
+        return self.module.Image(value) if hasattr(value, "shape") else value
 
     def finish(self) -> None:
         """Write and send all that is still held."""
-        self.tracker.finish()
-
-    @property
-    @abstractmethod
-    def where(self) -> str:
-        """How to look at the run, in a line."""
+        self.run.finish()
 
 
 class Wandb(Tool):
     """Weights & Biases; offline where no one is logged in."""
 
-    name = "wandb"
-    environment: ClassVar = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
+    package = "wandb"
+    environment: ClassVar = {
+        "WANDB_SILENT": "true",  # it also asks nothing then
+        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_FINISH_TIMEOUT": "50",  # also of what it waits for when Python ends
+        "WANDB_FINISH_TIMEOUT_RAISES": "true",
+    }
 
-    def start(self, last_step: int | None) -> Sequence[str]:
-        wandb = importlib.import_module("wandb")
-        settings = wandb.Settings(
-            console="off", silent=True, init_timeout=INIT_SECONDS, x_stats_pid=os.getppid(), disable_git=True
-        )
-        folder = os.environ.get("WANDB_DIR") or str(self.folder)
-        options = {"name": self.run_name, "id": self.id, "resume": "allow", "dir": folder, "settings": settings}
-        project = self.project
+    def start(self, options: Mapping[str, Any], last_step: int | None, say: Say) -> None:
+        begun: dict[str, Any] = {
+            "project": self.project,
+            "name": self.name,
+            "id": self.id,
+            "resume": "allow",
+            "reinit": "create_new",  # beside a run that the user's own code has
+            "dir": os.environ.get("WANDB_DIR") or str(self.folder),
+            "settings": self.module.Settings(console="off", silent=True, init_timeout=20, disable_git=True),
+        }
         try:
-            self._begin(project, **options)
-        except wandb.errors.Error as error:
-            wandb.teardown()  # its service holds the id of a run that did not begin
-            self._begin(project, **options, mode="offline")
+            self.run = self.module.init(**begun)
+        except self.module.errors.Error as error:
+            self.module.teardown()  # its service holds the id of a run that did not begin
+            self.run = self.module.init(**begun, mode="offline")
             reason = next(iter(str(error).splitlines()), "")
-            return [f"wandb: offline, since W&B could not be reached or no one is logged in ({reason})"]
-        return []
-
-    def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
-        self.tracker.log_images({f"figures/{name}": [pixels(figure)] for name, figure in figures.items()}, step=step)
-
-    def log_table(self, rows: Sequence[Row], step: int) -> None:
-        self.tracker.log_table("groups", columns=list(COLUMNS), data=[list(row) for row in rows], step=step)
-
-    @property
-    def where(self) -> str:
-        run = self.tracker.run
-        if run.offline:
-            folder = shown(Path(run.dir).parents[1])
-            return f"wandb: wandb sync {shlex.quote(folder)}/offline-run-*-{self.id}"
-        return f"wandb: {run.url or 'nothing was written (WANDB_MODE)'}"
+            say(f"wandb: offline, since W&B could not be reached or no one is logged in ({reason})")
+        self.run.config.update(dict(options), allow_val_change=True)
+        self.where = f"wandb: {self.run.url or 'nothing was written (WANDB_MODE)'}"
+        if self.run.offline:
+            self.where = f"wandb: wandb sync {shown(Path(self.run.dir).parents[1])}/offline-run-*-{self.id}"
 
 
 class TensorBoard(Tool):
     """TensorBoard, which has no tables: groups are text."""
 
-    name = "tensorboard"
+    package = "torch.utils.tensorboard"
 
-    def start(self, last_step: int | None) -> Sequence[str]:
+    def start(self, options: Mapping[str, Any], last_step: int | None, say: Say) -> None:
         # What an interrupted process may have written behind the last step is hidden.
-        purge = {} if last_step is None else {"purge_step": last_step + 1}
-        self._begin(self.run_name, self.folder, **purge)
-        return []
+        purge = None if last_step is None else last_step + 1
+        self.run = self.module.SummaryWriter(str(self.folder / self.name), purge_step=purge)
+        if last_step is None:  # in the run's own file: `add_hparams` makes a second run of them in TensorBoard's list
+            for summary in self.module.summary.hparams(dict(options), {"eval/accuracy": None}):
+                self.run.file_writer.add_summary(summary)
+        self.where = f"tensorboard: tensorboard --logdir {shown(self.folder)}"
 
-    def log_config(self, options: Mapping[str, Any]) -> None:
-        """In the run's own file: Accelerate's way makes a second run of them in TensorBoard's list."""
-        hparams = importlib.import_module("torch.utils.tensorboard.summary").hparams
-        writer = self.tracker.tracker
-        for summary in hparams(dict(options), {"eval/accuracy": None}):
-            writer.file_writer.add_summary(summary)
-        writer.flush()
+    def log(self, values: Mapping[str, Any], step: int) -> None:
+        for name, value in values.items():
+            if isinstance(value, Histogram):  # it wants sums too, and shows none
+                low, *highs = value.edges
+                self.run.add_histogram_raw(name, low, highs[-1], sum(value.counts), 0.0, 0.0, highs, value.counts, step)
+            elif hasattr(value, "shape"):
+                self.run.add_image(name, value, step, dataformats="HWC")
+            elif isinstance(value, str | list):
+                self.run.add_text(name, value if isinstance(value, str) else markdown(value), step)
+            else:
+                self.run.add_scalar(name, value, step)
+        self.run.flush()
 
-    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
-        """TensorBoard also stores sums, which it does not show: those of the bins' middles."""
-        for name, (counts, edges) in histograms.items():
-            middles = [(low + high) / 2 for low, high in pairwise(edges)]
-            sums = [sum(n * x**power for n, x in zip(counts, middles, strict=True)) for power in (1, 2)]
-            self.tracker.tracker.add_histogram_raw(
-                name, edges[0], edges[-1], sum(counts), *sums, edges[1:], counts, global_step=step
-            )
-
-    def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
-        arrays = {f"figures/{name}": pixels(figure)[None] for name, figure in figures.items()}
-        self.tracker.log_images(arrays, step=step, dataformats="NHWC")
-        self.tracker.tracker.flush()
-
-    def log_table(self, rows: Sequence[Row], step: int) -> None:
-        self.log({"groups": markdown(rows)}, step)
-
-    @property
-    def where(self) -> str:
-        return f"tensorboard: tensorboard --logdir {shlex.quote(shown(self.folder))}"
+    def finish(self) -> None:
+        self.run.close()
 
 
 class Trackio(Tool):
     """trackio, in a folder of the run unless TRACKIO_DIR names another."""
 
-    name = "trackio"
+    package = "trackio"
     environment: ClassVar = {"HF_HUB_DISABLE_TELEMETRY": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
-    keeps_config = False
 
-    def start(self, last_step: int | None) -> Sequence[str]:
-        os.environ.setdefault("TRACKIO_DIR", str(self.folder))
-        self._begin(self.project, name=f"{self.run_name}-{self.id}", resume="allow", embed=False)
-        return []
+    def load(self) -> Any:
+        """Import it anew: it takes its folder from the environment when it is imported."""
+        for name in [name for name in sys.modules if name.partition(".")[0] == self.package]:
+            del sys.modules[name]
+        chosen = os.environ.get("TRACKIO_DIR")
+        os.environ["TRACKIO_DIR"] = chosen or str(self.folder)
+        try:
+            return super().load()
+        finally:
+            if not chosen:
+                del os.environ["TRACKIO_DIR"]
 
-    def log_config(self, options: Mapping[str, Any]) -> None:
-        """Accelerate's way adds an option of its own to them."""
-        importlib.import_module("trackio").config.update(dict(options))
-
-    def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
-        trackio = importlib.import_module("trackio")
-        self.log({f"figures/{name}": trackio.Image(pixels(figure)) for name, figure in figures.items()}, step)
-
-    def log_table(self, rows: Sequence[Row], step: int) -> None:
-        trackio, pandas = importlib.import_module("trackio"), importlib.import_module("pandas")
-        self.log({"groups": trackio.Table(dataframe=pandas.DataFrame(rows, columns=list(COLUMNS), dtype=object))}, step)
-
-    @property
-    def where(self) -> str:
-        folder = shlex.quote(shown(Path(os.environ["TRACKIO_DIR"])))
-        return f"trackio: TRACKIO_DIR={folder} trackio show --project {shlex.quote(self.project)}"
+    def start(self, options: Mapping[str, Any], last_step: int | None, say: Say) -> None:
+        name = f"{self.name}-{self.id}"
+        self.run = self.module.init(self.project, name, config=dict(options), resume="allow", embed=False)
+        folder = shown(self.module.TRACKIO_DIR)
+        self.where = f"trackio: TRACKIO_DIR={folder} trackio show --project {shlex.quote(self.project)}"
 
 
 class MLflow(Tool):
     """MLflow, in files of the run's folder unless MLFLOW_TRACKING_URI names a server or a database."""
 
-    name = "mlflow"
-    environment: ClassVar = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
+    package = "mlflow"
+    environment: ClassVar = {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_ALLOW_FILE_STORE": "true",
+        "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",  # it would draw from Python's generator, which a reward may use
+    }
 
-    def start(self, last_step: int | None) -> Sequence[str]:
-        os.environ.setdefault("MLFLOW_TRACKING_URI", self.folder.absolute().as_uri())
-        is_known = last_step is not None
-        self._begin(self.project, run_id=self.id if is_known else None, run_name=self.run_name)
-        self.id = self.tracker.tracker.info.run_id
-        return []
-
-    def log_config(self, options: Mapping[str, Any]) -> None:
-        super().log_config({_mlflow_name(name): value for name, value in options.items()})
+    def start(self, options: Mapping[str, Any], last_step: int | None, say: Say) -> None:
+        chosen = os.environ.get("MLFLOW_TRACKING_URI")
+        self.run = self.module.MlflowClient(chosen or self.folder.absolute().as_uri())
+        if last_step is None:
+            experiment = self.run.get_experiment_by_name(self.project)
+            number = experiment.experiment_id if experiment else self.run.create_experiment(self.project)
+            self.id = self.run.create_run(number, run_name=self.name).info.run_id
+            params = [self.module.entities.Param(_mlflow_name(name), str(value)) for name, value in options.items()]
+            for place in range(0, len(params), 100):  # as many as it takes at a time
+                self.run.log_batch(self.id, params=params[place : place + 100])
+        else:
+            self.run.update_run(self.id, "RUNNING")
+        command = f"MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {shown(self.folder)}"
+        self.where = f"mlflow: run {self.id} on {chosen}" if chosen else f"mlflow: {command}"
 
     def log(self, values: Mapping[str, Any], step: int) -> None:
-        """Numbers alone: MLflow has no texts by step."""
-        numbers = {_mlflow_name(name): value for name, value in values.items() if not isinstance(value, str)}
-        super().log(numbers, step)
+        """MLflow has no texts and no histograms by step."""
+        now, numbers = round(1000 * time.time()), []
+        for name, value in values.items():
+            if hasattr(value, "shape"):
+                self.run.log_image(self.id, value, f"{name}.png")
+            elif isinstance(value, list):
+                self.run.log_dict(self.id, {"columns": COLUMNS, "data": value}, f"{name}/step-{step:08d}.json")
+            elif isinstance(value, int | float):
+                numbers.append(self.module.entities.Metric(_mlflow_name(name), value, now, step))
+        self.run.log_batch(self.id, numbers)
 
-    def log_histograms(self, histograms: Mapping[str, Histogram], step: int) -> None:
-        """MLflow has none."""
-
-    def log_figures(self, figures: Mapping[str, Any], step: int) -> None:
-        for name, figure in figures.items():
-            self.tracker.log_figure(figure, f"figures/{name}.png")
-
-    def log_table(self, rows: Sequence[Row], step: int) -> None:
-        mlflow = importlib.import_module("mlflow")
-        mlflow.log_dict({"columns": COLUMNS, "data": rows}, f"groups/step-{step:08d}.json")
-
-    @property
-    def where(self) -> str:
-        uri = os.environ["MLFLOW_TRACKING_URI"]
-        if not uri.startswith("file:"):
-            return f"mlflow: run {self.id} on {uri}"
-        where = shlex.quote(shown(self.folder))
-        return f"mlflow: MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {where}"
+    def finish(self) -> None:
+        self.run.set_terminated(self.id)
 
 
 def _mlflow_name(name: str) -> str:
@@ -237,14 +204,10 @@ def _mlflow_name(name: str) -> str:
     return re.sub(r"[^/\w.\- :]", "_", name)
 
 
-TOOLS: dict[str, type[Tool]] = {tool.name: tool for tool in (Wandb, TensorBoard, Trackio, MLflow)}
+TOOLS: dict[str, type[Tool]] = {"wandb": Wandb, "tensorboard": TensorBoard, "trackio": Trackio, "mlflow": MLflow}
 
 
-def pixels(figure: Any) -> Any:
-    """A figure as [height, width, 3] of uint8."""
-    import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas: Any = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+def shown(path: Path) -> str:
+    """A path as a command takes it: from here where it is below here."""
+    absolute = path.absolute()
+    return shlex.quote(str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute))
