@@ -4,7 +4,7 @@
     python -m benchmarks choosers --quick    one seed and a tenth of the rollouts
 
 Every arm generates the same number of rollouts, probes and groups that were left out included, from the same questions
-with the same seeds (`podsrl.control.population`: no model, no texts). Ratios are to the stream with the same seed;
+with the same seeds (`benchmarks.population`: no model, no texts). Ratios are to the stream with the same seed;
 figures are medians over the seeds, with the lowest and the highest in brackets.
 """
 
@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from benchmarks import command
 from benchmarks.figures.markdown import table as markdown_table
+from benchmarks.population import Population, SimulatedStep, simulate
 from benchmarks.timing import Say
 from podsrl.control import make_budget
-from podsrl.control.population import Population, SimulatedStep, simulate
 from podsrl.tasks import Stream
 
 Floats = NDArray[np.float64]

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from benchmarks.population import Population, _answers
 from podsrl.control import View, make_budget
-from podsrl.control.population import Population, _answers
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Task
 from tests.systems.made_up_groups import group, right_of, rollout

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import made
+from benchmarks.population import Population, simulate
 from podsrl.control import Ask, View, make_budget
-from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.population import Population, simulate
 from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.control.candidates import count_right
-from podsrl.control.population import Population, simulate
 from podsrl.control.question_features import features_of
 from podsrl.errors import UsageError
 from podsrl.systems.dots import Difficulty, empty

@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from benchmarks.population import Population, simulate
 from loops import each
 from podsrl.control import make_budget
-from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
 from podsrl.systems.dps import Dynamics
 from podsrl.tasks import Stream

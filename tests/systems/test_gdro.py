@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.population import Population, simulate
 from loops import each
 from podsrl.control import Ask, Budget, View, make_budget
-from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
 from podsrl.systems.gdro import Bandit, best_sizes
 from podsrl.tasks.stream import Stream

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.population import Population, simulate
 from loops import each
 from podsrl.control import Ask, View, make_budget
-from podsrl.control.population import Population, simulate
 from podsrl.errors import UsageError
 from podsrl.systems.xrpo import Confidence, half_widths, t_quantiles
 from podsrl.tasks.stream import Stream

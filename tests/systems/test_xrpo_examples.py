@@ -11,8 +11,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.population import Population, simulate
 from podsrl.control import Ask, View, make_budget
-from podsrl.control.population import Population, simulate
 from podsrl.lib.part_states import split_states, whole_states
 from podsrl.policy import prompt_ids
 from podsrl.systems.xrpo import Examples, vector_of

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from podsrl.tasks.steps import LEVELS, ORDINALS, VERBS, Story, level_of
+from podsrl.tasks.steps import ORDINALS, VERBS, Story
 
 STYLES: Mapping[str, float] = {"plain": 0.7, "worded": 0.2, "long": 0.07, "checked": 0.03}
 """Ways to word a solution -> their share of the pretraining texts. The style of a solution says nothing about whether
@@ -16,15 +14,6 @@ it is right; long ones give the answers' lengths their tail."""
 def read_rightly(story: Story) -> tuple[int, ...]:
     """The true meanings of a story's verbs: 1, -1 or 0 each."""
     return tuple(VERBS[word].sign for word in story.words)
-
-
-def read_by_chance(story: Story, rng: np.random.Generator) -> tuple[int, ...]:
-    """Meanings of a story's verbs in a pretraining text: each by itself is right as often as `Verb.known` says."""
-    signs = []
-    for word in story.words:
-        wrong = [sign for sign in (1, -1, 0) if sign != VERBS[word].sign]
-        signs.append(VERBS[word].sign if rng.random() < VERBS[word].known else wrong[int(rng.integers(2))])
-    return tuple(signs)
 
 
 def solution(story: Story, signs: Sequence[int], *, style: str = "plain", is_stated: bool = True) -> str:
@@ -70,11 +59,3 @@ def remainder(story: Story, last: int) -> list[str]:
 def end_text(story: Story, last: int, is_stated: bool = True) -> str:
     """The last sentence, in the form that the reward asks for or in another one."""
     return f"{'Answer:' if is_stated else 'So it is'} {story.conclude(last)}."
-
-
-def draw_solution(story: Story, rng: np.random.Generator, *, is_exact: bool = False) -> str:
-    """A pretraining text: verbs read by chance or all rightly, in a style and a form that are drawn apart from that."""
-    style = str(rng.choice(list(STYLES), p=list(STYLES.values())))
-    is_stated = bool(rng.random() < LEVELS[level_of(story)].stated)
-    signs = read_rightly(story) if is_exact else read_by_chance(story, rng)
-    return solution(story, signs, style=style, is_stated=is_stated)

@@ -31,7 +31,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from podsrl.control.base import Stream, View
 from podsrl.control.budget import Budget
-from podsrl.errors import UsageError
 from podsrl.lib.seeds import derive
 from podsrl.types import Ask, Completion, Group, Rollout, Task
 
@@ -48,9 +47,6 @@ class Population:
         rate: rise of the logit per unit of signal, above 0.
         shared: 0: a question learns from its own groups alone; 1: as much from every other.
 
-    Raises:
-        UsageError: other shapes or ranges.
-
     Example:
         >>> population = Population([-2.0, 0.0], rate=0.1, shared=0.5)
         >>> population.learn([0.0, 4.0])
@@ -60,10 +56,6 @@ class Population:
 
     def __init__(self, logits: ArrayLike, *, rate: float = 0.05, shared: float = 0.0) -> None:
         self.logits: Floats = np.array(logits, dtype=np.float64)
-        if self.logits.ndim != 1 or not self.logits.size or not np.isfinite(self.logits).all():
-            raise UsageError("logits: wanted one finite number per question")
-        if not 0 < rate < math.inf or not 0 <= shared <= 1:
-            raise UsageError(f"rate = {rate}, shared = {shared}; wanted a rate above 0 and a share from 0 to 1")
         self.rate, self.shared = rate, shared
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Make the base model of the task set 'steps' from random weights: `python -m podsrl.tools.pretrain_steps OUT`.
+"""Make the base model of the task set 'steps' from random weights: `python -m benchmarks.pretrain_steps OUT`.
 
 It reads stories, none of them held out, with solutions that understand each verb rightly as often as `Verb.known` says.
 So it learns to add, to go from sentence to sentence and to end in an answer; and about a verb it learns to be as unsure
@@ -29,8 +29,8 @@ from podsrl.errors import UsageError
 from podsrl.lib.callbacks import Progress, no_progress
 from podsrl.lib.machine import configure_threads
 from podsrl.policy import quiet_bars
-from podsrl.tasks.steps import LEVELS, Story, draw_story, is_held_out
-from podsrl.tasks.steps_solutions import STYLES, draw_solution, read_rightly, solution
+from podsrl.tasks.steps import LEVELS, VERBS, Story, draw_story, is_held_out, level_of
+from podsrl.tasks.steps_solutions import STYLES, read_rightly, solution
 
 SPECIAL_TOKENS = ("<pad>", "<eos>", "<unk>")
 WINDOW = 512
@@ -176,9 +176,26 @@ def _padded(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[Tens
     return ids, targets
 
 
+def draw_solution(story: Story, rng: np.random.Generator, *, is_exact: bool = False) -> str:
+    """A pretraining text: verbs read by chance or all rightly, in a style and a form that are drawn apart from that."""
+    style = str(rng.choice(list(STYLES), p=list(STYLES.values())))
+    is_stated = bool(rng.random() < LEVELS[level_of(story)].stated)
+    signs = read_rightly(story) if is_exact else read_by_chance(story, rng)
+    return solution(story, signs, style=style, is_stated=is_stated)
+
+
+def read_by_chance(story: Story, rng: np.random.Generator) -> tuple[int, ...]:
+    """Meanings of a story's verbs in a pretraining text: each by itself is right as often as `Verb.known` says."""
+    signs = []
+    for word in story.words:
+        wrong = [sign for sign in (1, -1, 0) if sign != VERBS[word].sign]
+        signs.append(VERBS[word].sign if rng.random() < VERBS[word].known else wrong[int(rng.integers(2))])
+    return tuple(signs)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and pretrain."""
-    parser = argparse.ArgumentParser(prog="python -m podsrl.tools.pretrain_steps", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pretrain_steps", description=__doc__)
     parser.add_argument("out", type=Path, help="folder to write the model to")
     for name, value in asdict(StepsPretraining()).items():
         parser.add_argument(f"--{name}", type=type(value), default=value)

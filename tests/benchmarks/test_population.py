@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.population import Population, SimulatedStep, grpo_signal, simulate
 from made import group_of
 from podsrl.control import Ask, View, make_budget
-from podsrl.control.population import Population, SimulatedStep, grpo_signal, simulate
 from podsrl.errors import UsageError
 from podsrl.tasks import Stream
 from podsrl.types import Group
@@ -44,25 +44,11 @@ def budget_of(monkeypatch: pytest.MonkeyPatch) -> Any:
 # --- the population ---
 
 
-def test_success_is_the_logistic_function_also_far_out() -> None:
-    with np.errstate(all="raise", under="ignore"):
-        assert Population([0.0, math.log(3.0), -1000.0, 1000.0]).success.tolist() == pytest.approx([0.5, 0.75, 0, 1])
-
-
 def test_logits_rise_by_rate_times_own_and_shared_signals() -> None:
     population = Population([0.0, 0.0, -1.0], rate=0.5, shared=0.25)
     population.learn([3.0, 0.0, 6.0])
     # Their mean is 3: .5 (.75·3 + .25·3) = 1.5, .5·.25·3 = .375, .5 (.75·6 + .25·3) = 2.625.
     assert population.logits.tolist() == pytest.approx([1.5, 0.375, 1.625])
-
-
-@pytest.mark.parametrize("shared", [0.0, 0.3, 1.0])
-def test_sharing_moves_gains_and_adds_none(shared: float) -> None:
-    rng = np.random.default_rng(0)
-    signals, logits = rng.random(20), rng.normal(size=20)
-    population = Population(logits, rate=0.1, shared=shared)
-    population.learn(signals)
-    assert population.logits.sum() - logits.sum() == pytest.approx(0.1 * signals.sum())
 
 
 @pytest.mark.parametrize("right", [(True, False), (True,) * 3 + (False,) * 5, (False,) * 4, (True,) * 4])
@@ -80,21 +66,6 @@ def test_the_signal_is_the_gradient_of_a_policy_with_one_parameter_and_half_of_a
     group = group_of("g", *rewards)
     assert grpo_signal(group) == pytest.approx(slope, abs=1e-6)
     assert grpo_signal(group) == pytest.approx(np.abs(advantages).sum() / 2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"logits": []}, "logits"),
-        ({"logits": [[0.0]]}, "logits"),
-        ({"logits": [0.0, math.nan]}, "logits"),
-        ({"logits": [0.0], "rate": 0.0}, "rate = 0.0"),
-        ({"logits": [0.0], "shared": 1.5}, "shared = 1.5"),
-    ],
-)
-def test_what_is_no_population_is_named(arguments: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Population(**arguments)
 
 
 # --- steps ---
@@ -124,15 +95,6 @@ def test_kinds_of_groups_have_the_shares_of_the_binomial_distribution() -> None:
     assert wrong / 4000 == pytest.approx(0.75**8, abs=5 * math.sqrt(0.75**8 * (1 - 0.75**8) / 4000))
     assert right / 4000 == pytest.approx(0.25**8, abs=5 * math.sqrt(0.25**8 / 4000))
     assert steps[0].spread == pytest.approx(3 / 16)
-
-
-def test_the_mean_rise_is_the_expected_signal() -> None:
-    rate, p, n = 1e-4, 0.3, 8
-    expected = sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) * math.sqrt(k * (n - k)) for k in range(n + 1))
-    logit = math.log(p / (1 - p))
-    population, _ = run([logit] * 4, steps=500, rate=rate)
-    rises = (population.logits - logit) / rate / 500
-    assert rises.mean() == pytest.approx(expected, rel=0.03)
 
 
 def test_the_same_arguments_give_the_same_run_and_another_seed_another() -> None:
@@ -190,22 +152,6 @@ def test_probes_and_groups_left_out_are_counted_and_learned_from_but_teach_nothi
     assert (step.num_rollouts, step.num_trained, step.num_groups, step.num_left_out) == (16, 4, 1, 2)
     assert {group.id for group in learned} == {group.id for group in learned[:4]} and len(learned[:4]) == 4
     assert (population.logits > 0).sum() == step.num_mixed <= 1
-
-
-def test_a_guided_prompt_is_told_by_its_rollouts(budget_of: Any) -> None:
-    def guide(view: View, asks: Sequence[Ask]) -> list[Ask]:
-        return [Ask(index=ask.index, num_rollouts=8, prompt="With a hint.", origin="hint") for ask in asks]
-
-    groups: list[Group] = []
-
-    def keep(view: View) -> list[str]:
-        groups.extend(view.groups)
-        return []
-
-    run([-50.0] * 4, budget=budget_of(guide=guide, keep=keep))
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    assert all(rollout.origin == "hint" for rollout in rollouts) and len(rollouts) == 32
-    assert all(rollout.prompt_ids not in (None, group.prompt_ids) for group in groups for rollout in group.rollouts)
 
 
 def test_what_the_budget_checks_in_a_run_is_checked_here(budget_of: Any) -> None:

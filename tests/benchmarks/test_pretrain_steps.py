@@ -11,11 +11,20 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.pretrain_steps import (
+    StepsPretraining,
+    _backward,
+    _rows,
+    draw_solution,
+    main,
+    pretrain_steps,
+    read_by_chance,
+    word_tokenizer,
+)
 from podsrl.policy import model_folder
 from podsrl.tasks.step_judge import read_story
-from podsrl.tasks.steps import LEVELS, VERBS, is_held_out, load_steps
-from podsrl.tasks.steps_solutions import STYLES, draw_solution, read_rightly, solution
-from podsrl.tools.pretrain_steps import StepsPretraining, _backward, _rows, main, pretrain_steps, word_tokenizer
+from podsrl.tasks.steps import LEVELS, VERBS, Story, draw_story, is_held_out, load_steps
+from podsrl.tasks.steps_solutions import STYLES, read_rightly, solution
 
 TINY = StepsPretraining(num_steps=3, batch_size=6, hidden_size=16, num_layers=1, intermediate_size=16)
 
@@ -93,6 +102,27 @@ def test_answers_have_the_long_tail_of_real_ones() -> None:
     low, middle, high, longest = np.quantile(lengths, [0.05, 0.5, 0.9, 1.0])
     assert 10 <= low < 0.55 * middle and 1.4 * middle < high < 2.5 * middle and 200 < longest < 320
     assert len(LEVELS) == 4
+
+
+def test_the_base_reads_each_verb_as_often_rightly_as_it_is_known() -> None:
+    rng = np.random.default_rng(4)
+    told = Story(name="Ann", things="pens", start=47, words=("finds", "reaps", "ships"), operands=(2, 3, 4))
+    read = np.array([read_by_chance(told, rng) for _ in range(4000)])
+    for place, word in enumerate(told.words):
+        verb = VERBS[word]
+        shares = {sign: float(np.mean(read[:, place] == sign)) for sign in (1, -1, 0)}
+        assert abs(shares.pop(verb.sign) - verb.known) < 0.035
+        assert all(abs(share - (1 - verb.known) / 2) < 0.035 for share in shares.values())
+    texts = [draw_solution(told, rng) for _ in range(2000)]
+    assert abs(np.mean(["Answer:" in text for text in texts]) - LEVELS[1].stated) < 0.01
+    assert abs(np.mean(["Check:" in text for text in texts]) - STYLES["checked"]) < 0.02
+
+
+def test_each_level_has_its_share_of_stated_answers() -> None:
+    rng = np.random.default_rng(5)
+    for level, kind in LEVELS.items():
+        texts = [draw_solution(draw_story(level, rng), rng) for _ in range(1000)]
+        assert abs(np.mean(["Answer:" in text for text in texts]) - kind.stated) < 0.06
 
 
 def test_the_model_that_is_shipped_is_the_default_one_and_small() -> None:
