@@ -23,8 +23,8 @@ from benchmarks.infinite_sampling.lengths import gsm8k_set
 from benchmarks.timing import Say
 from podsrl.control.close import Certain
 from podsrl.generate import EngineStats, Kind, Request, Sampling
-from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.scheduler import Limits, make_scheduler
+from podsrl.generate.schedule.job import Job, Limits
+from podsrl.generate.schedule.scheduler import make_scheduler
 from podsrl.run.step.closing import Closing, EarlyClose, Whole
 from podsrl.run.step.coming import Coming
 from podsrl.run.step.judge import Judge

@@ -43,7 +43,7 @@ def _prefix(prompts: dict[str, tuple[int, ...]], completion: Completion) -> tupl
 def _prefix_features(
     model: Any, prompts: dict[str, tuple[int, ...]], completions: Sequence[Completion]
 ) -> dict[tuple[int, ...], tuple[float, ...]]:
-    """Prompt and first tokens -> what the engine shows a scheduler (`Scheduler.observe`)."""
+    """Prompt and first tokens -> hidden state, mean log-prob so far and entropy of the newest token's distribution."""
     features: dict[tuple[int, ...], tuple[float, ...]] = {}
     for completion in completions:
         prefix = _prefix(prompts, completion)

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.infinite_sampling.predict import Features
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import Features
 
 NUM_GROUPS = 5
 

@@ -28,10 +28,11 @@ from typing import Any, Literal
 
 from benchmarks import command
 from benchmarks.infinite_sampling.lengths import SETS, LengthSet, Recorded
-from benchmarks.infinite_sampling.simulate import KnownLengths, Simulation, least_steps, simulate
+from benchmarks.infinite_sampling.paper import make_schedule
+from benchmarks.infinite_sampling.predict import KnownLengths, LengthRegression, Predictor
+from benchmarks.infinite_sampling.simulate import Simulation, least_steps, simulate
 from benchmarks.timing import Say
-from podsrl.generate.schedule.lengths import LengthRegression, Predictor
-from podsrl.generate.schedule.scheduler import Limits, make_scheduler
+from podsrl.generate.schedule.job import Limits
 
 GROUP_SIZES = (32, 128, 512)
 SHOWN_GROUP_SIZE = 128
@@ -44,7 +45,7 @@ class Schedule:
     """One line of the table."""
 
     name: str
-    """As `make_scheduler` reads it."""
+    """As `make_schedule` reads it."""
     knows: Literal["nothing", "perfect", "prompt", "tokens"] = "nothing"
     memory: Literal["slots", "half"] = "slots"
     """What bounds a dynamic schedule: the memory of g rows as long as the longest, or half of full-group's peak."""
@@ -127,8 +128,14 @@ def run_group(
     lengths = [row.length for row in group]
     if predictor is None:
         predictor = KnownLengths(dict(zip(jobs, lengths, strict=True)))
-    scheduler = make_scheduler(name, limits, predictor)
-    return simulate(scheduler, jobs, lengths, length_set.features_of(group, jobs))
+    features = length_set.features_of(group, jobs)
+    return simulate(
+        make_schedule(name, limits, predictor),
+        jobs,
+        lengths,
+        probe_at=predictor.probe_at,
+        look=lambda probed: predictor.observe(probed, features(probed)),
+    )
 
 
 def _learned(length_set: LengthSet, looks: bool) -> LengthRegression:

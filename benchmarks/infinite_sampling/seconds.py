@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks.infinite_sampling.paper import Probe, make_schedule
+from benchmarks.infinite_sampling.predict import LengthRegression
 from benchmarks.models import MAX_NEW_TOKENS, STOP_TOKEN_IDS, shaped_model
 from benchmarks.timing import Clock, Say, ratios, take_turns
-from podsrl.generate import Engine, EngineStats, Request, Sampling
+from podsrl.generate import Engine, EngineStats, Request, Sampling, Watch
+from podsrl.generate.schedule.job import Limits
 
 SCHEDULERS = ("full", "micro", "continuous", "continuous+ljf", "probed+ljf", "dynamic")
 ROUNDS = 7
 PROMPT = tuple(range(4, 20))
+PROBE_AT = 16
+"""Tokens after which "probed" predicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +54,31 @@ def _measure(model: Any, num_rollouts: int, rounds: int, say: Say) -> dict[str, 
     token_bytes = Engine(model).forward.layout.token_bytes
 
     def arm(name: str) -> Callable[[int], Timed]:
-        engine = _engine(model, name, num_rollouts, token_bytes)
-        return lambda number: _time(engine, Request(f"group {number}", PROMPT, num_rollouts, sampling))
+        engine, watch = _engine(model, name, num_rollouts, token_bytes)
+        return lambda number: _time(engine, Request(f"group {number}", PROMPT, num_rollouts, sampling), watch)
 
     timed = take_turns({name: arm(name) for name in SCHEDULERS}, rounds + 1, say)
     return {name: runs[1:] for name, runs in timed.items()}  # the first of each warms up
 
 
-def _engine(model: Any, name: str, num_rollouts: int, token_bytes: int) -> Engine:
+def _engine(model: Any, name: str, num_rollouts: int, token_bytes: int) -> tuple[Engine, Watch | None]:
     """Full groups have one slot per rollout, the others a quarter of that; dynamic ones a quarter of the memory."""
     num_slots = num_rollouts // 4
     if name == "dynamic":
         row_tokens = len(PROMPT) + MAX_NEW_TOKENS
-        return Engine(model, scheduler=name, kv_cache_bytes=num_slots * row_tokens * token_bytes)
-    return Engine(model, scheduler=name, num_slots=num_rollouts if name == "full" else num_slots)
+        return Engine(model, scheduler=name, kv_cache_bytes=num_slots * row_tokens * token_bytes), None
+    num_slots = num_rollouts if name == "full" else num_slots
+    if name == "continuous":
+        return Engine(model, scheduler=name, num_slots=num_slots), None
+    is_probed = name.startswith("probed")
+    schedule = make_schedule(name, Limits(num_slots=num_slots), LengthRegression(PROBE_AT if is_probed else None))
+    return Engine(model, scheduler=schedule, num_slots=num_slots), Probe(schedule) if is_probed else None
 
 
-def _time(engine: Engine, request: Request) -> Timed:
+def _time(engine: Engine, request: Request, watch: Watch | None) -> Timed:
     engine.stats, engine.peak_kv_bytes = EngineStats(), 0
     clock = Clock()
-    completions = list(engine.generate([request]))
+    completions = list(engine.generate([request], watch=watch))
     seconds = clock.read().seconds
     return Timed(seconds, {c.index: c.token_ids for c in completions}, engine.stats, engine.peak_kv_bytes)
 

@@ -6,17 +6,17 @@ result counts decode steps and KV tokens; it has no seconds, which depend on the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import Features
 from podsrl.generate.schedule.scheduler import Scheduler
 
-FeatureSource = Callable[[Sequence[Job]], Features]
+Look = Callable[[Sequence[Job]], None]
+"""Shows jobs to a predictor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,12 @@ def least_steps(lengths: Sequence[int], num_slots: int) -> int:
 
 
 def simulate(
-    scheduler: Scheduler, jobs: Sequence[Job], lengths: Sequence[int], features: FeatureSource | None = None
+    scheduler: Scheduler,
+    jobs: Sequence[Job],
+    lengths: Sequence[int],
+    *,
+    probe_at: int | None = None,
+    look: Look = lambda jobs: None,
 ) -> Simulation:
     """Run all jobs, submitted at step 0, to their ends.
 
@@ -87,7 +92,8 @@ def simulate(
         scheduler: fresh, or with what it learned before.
         jobs: J jobs; their `num_tokens` is written.
         lengths: [J] new tokens each will make, from 1 to its `max_new_tokens`.
-        features: what `observe` is given, [j, F] float32 for j jobs; None: probes are not answered.
+        probe_at: tokens after which a job is looked at; None: never.
+        look: is given the jobs that have just made so many.
 
     Returns:
         Counts and the trace.
@@ -103,7 +109,7 @@ def simulate(
     """
     if len(lengths) != len(jobs) or any(not 1 <= n <= job.max_new_tokens for job, n in zip(jobs, lengths, strict=True)):
         raise UsageError("lengths: wanted one per job, from 1 to its max_new_tokens")
-    simulator = _Simulator(scheduler, jobs, lengths, features)
+    simulator = _Simulator(scheduler, jobs, lengths, probe_at, look)
     scheduler.submit(jobs)
     while scheduler.num_pending or simulator.running:
         simulator.step()
@@ -114,11 +120,11 @@ class _Simulator:
     """The state of a simulation between two steps."""
 
     def __init__(
-        self, scheduler: Scheduler, jobs: Sequence[Job], lengths: Sequence[int], features: FeatureSource | None
+        self, scheduler: Scheduler, jobs: Sequence[Job], lengths: Sequence[int], probe_at: int | None, look: Look
     ) -> None:
         self.scheduler = scheduler
         self.running: list[Job] = []
-        self.features = features
+        self.probe_at, self.look = probe_at, look
         self.total = dict(zip(jobs, lengths, strict=True))
         self.place = {job: place for place, job in enumerate(jobs)}
         self.seats: dict[Job, tuple[int, int]] = {}  # running job -> (slot, first step)
@@ -137,7 +143,8 @@ class _Simulator:
         for job in self.running:
             job.num_tokens += 1
         self._finish()
-        self._probe([job for job in self.running if job.num_tokens == self.scheduler.probe_at])
+        if probed := [job for job in self.running if job.num_tokens == self.probe_at]:
+            self.look(probed)
 
     def _admit(self) -> None:
         self.may_admit = False
@@ -148,8 +155,6 @@ class _Simulator:
             slot = self.free.pop() if self.free else len(self.seats)
             self.seats[job] = (slot, self.result.num_steps)
         self.running += admitted
-        if self.scheduler.probe_at == 0:
-            self._probe([job for job in admitted if job.num_tokens == 0])
 
     def _preempt(self) -> None:
         preempted = self.scheduler.preempt(self.running)
@@ -184,26 +189,3 @@ class _Simulator:
         result.longest_row = max(result.longest_row, *rows)
         result.peak_kv_tokens = max(result.peak_kv_tokens, len(rows) * max(rows))
         result.peak_held_tokens = max(result.peak_held_tokens, sum(rows))
-
-    def _probe(self, jobs: Sequence[Job]) -> None:
-        if jobs and self.features is not None:
-            self.scheduler.observe(jobs, self.features(jobs))
-
-
-class KnownLengths:
-    """A predictor that knows the true lengths of jobs."""
-
-    probe_at = None
-
-    def __init__(self, lengths: Mapping[Job, int]) -> None:
-        self._lengths = lengths
-
-    def submit(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            job.predicted = float(self._lengths[job])
-
-    def observe(self, jobs: Sequence[Job], features: Features) -> None:
-        """Nothing: the lengths are known."""
-
-    def finish(self, job: Job) -> None:
-        """Nothing: the lengths are known."""

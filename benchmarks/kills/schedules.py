@@ -33,12 +33,11 @@ SWARM = "a swarm's folder"
 SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "one round, random choice, 2 epochs": ("pods", {**_SMALL, "select.rule": "random", "optim.num_epochs": "2"}),
     "4 slots, preempted": ("pods", {**_SMALL, "rollouts.num_slots": "4", "rollouts.scheduler": "dynamic"}),
-    "micro groups, cosine rate": (
+    "4 slots, cosine rate": (
         "pods",
         {
             **_SMALL,
             "rollouts.num_slots": "4",
-            "rollouts.scheduler": "micro",
             "optim.schedule": "cosine",
             "optim.schedule_steps": "10",
         },

@@ -11,8 +11,8 @@ from benchmarks.closing import Simulated, Told, certain, cost, generated
 from benchmarks.figures.tables import closing as closing_table
 from benchmarks.infinite_sampling.simulate import simulate
 from loops import each
-from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.scheduler import Limits, make_scheduler
+from podsrl.generate.schedule.job import Job, Limits
+from podsrl.generate.schedule.scheduler import make_scheduler
 from podsrl.run.step.closing import Whole
 
 
@@ -21,7 +21,7 @@ def test_without_a_stop_it_takes_the_steps_of_the_simulator(seed: int) -> None:
     draws = random.Random(seed)
     keys = [(name, i) for name in ("a", "b") for i in range(draws.randint(1, 12))]
     lengths = {key: draws.randint(1, 40) for key in keys}
-    num_slots, scheduler = draws.randint(1, 9), draws.choice(["continuous", "continuous+breadth", "micro"])
+    num_slots, scheduler = draws.randint(1, 9), draws.choice(["continuous", "continuous+breadth"])
     engine = Simulated(lengths, num_slots, scheduler)
     sizes = {name: sum(key[0] == name for key in keys) for name in ("a", "b")}
     opens = generated(Whole(), engine, Told(dict.fromkeys(keys, 0.0)), sizes)

@@ -1,20 +1,27 @@
-"""The simulator on schedules that can be drawn by hand, and every scheduler on thousands of random ones."""
+"""The paper's schedules by hand; the simulator on them; and every scheduler on thousands of random ones."""
 
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import permutations
+from typing import Any
 
 import numpy as np
+import pytest
 
-from benchmarks.infinite_sampling.simulate import KnownLengths, Simulation, Span, least_steps, simulate
+from benchmarks.infinite_sampling.paper import ORDERS, SCHEDULERS, Full, Micro, Probed, make_schedule
+from benchmarks.infinite_sampling.partition import partition
+from benchmarks.infinite_sampling.predict import KnownLengths, LengthRegression, remaining
+from benchmarks.infinite_sampling.simulate import Simulation, Span, least_steps, simulate
 from loops import each
-from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import LengthRegression
-from podsrl.generate.schedule.orders import ORDERS
-from podsrl.generate.schedule.scheduler import SCHEDULERS, Limits, make_scheduler
+from podsrl.errors import UsageError
+from podsrl.generate.schedule.job import ORDERS as SHIPPED
+from podsrl.generate.schedule.job import Job, Limits, fifo
+from podsrl.generate.schedule.scheduler import make_scheduler
 
-NAMES = [name if order == "fifo" else f"{name}+{order}" for name in SCHEDULERS for order in ORDERS]
+PAPERS = [f"{name}+{order}" for name in (*SCHEDULERS, "probed") for order in ("fifo", *ORDERS)]
+NAMES = [*PAPERS, *(f"{name} ships+{order}" for name in ("continuous", "dynamic") for order in SHIPPED)]
 
 
 def jobs_of(count: int, prompt_length: int = 4, max_new_tokens: int = 64) -> list[Job]:
@@ -25,7 +32,62 @@ def run(name: str, lengths: list[int], num_slots: int, num_tokens: int | None = 
     """With true lengths known."""
     jobs = jobs_of(len(lengths))
     known = KnownLengths(dict(zip(jobs, lengths, strict=True)))
-    return simulate(make_scheduler(name, Limits(num_slots=num_slots, num_tokens=num_tokens), known), jobs, lengths)
+    return simulate(make_schedule(name, Limits(num_slots=num_slots, num_tokens=num_tokens), known), jobs, lengths)
+
+
+def indices(order: str, lengths: list[int], made: list[int] | None = None, num_slots: int = 2) -> list[int]:
+    """Of jobs of known lengths, in the order."""
+    jobs = jobs_of(len(lengths))
+    for job, num_tokens in zip(jobs, made or [0] * len(jobs), strict=True):
+        job.num_tokens = num_tokens
+    left = partial(remaining, KnownLengths(dict(zip(jobs, lengths, strict=True))))
+    return [job.index for job in ORDERS[order](left, num_slots, jobs[::-1])]
+
+
+def test_sjf_and_ljf_go_by_what_remains_not_by_the_total() -> None:
+    assert indices("sjf", [30, 20, 25], [20, 0, 0]) == [0, 1, 2]
+    assert indices("ljf", [30, 20, 25], [20, 0, 0]) == [2, 1, 0]
+    assert [indices(name, [7, 7, 7], num_slots=3) for name in ORDERS] == [[0, 1, 2]] * 3  # ties go by arrival
+
+
+def test_grouped_starts_jobs_when_the_plan_says_so() -> None:
+    # the plan: {6, 4} on one slot from 0 and 6, {5, 3, 2} on the other from 0, 5 and 8
+    assert indices("grouped", [2, 3, 4, 5, 6]) == [4, 3, 1, 2, 0]
+    assert sorted(sorted(slot) for slot in partition([2, 3, 4, 5, 6], 2)) == [[0, 1, 3], [2, 4]]
+    assert indices("grouped", [2, 9, 4], num_slots=1 << 31) == [1, 2, 0]
+
+
+def test_full_without_a_slot_a_job_is_refused() -> None:
+    scheduler = Full(Limits(num_slots=4))
+    scheduler.submit(jobs_of(5))
+    with pytest.raises(UsageError, match="5 rollouts at once, but num_slots = 4"):
+        scheduler.admit([])
+
+
+def test_micro_starts_a_round_only_when_the_last_has_ended() -> None:
+    jobs = jobs_of(5)
+    scheduler = Micro(Limits(num_slots=2))
+    scheduler.submit(jobs)
+    assert scheduler.admit([]) == jobs[:2]
+    assert scheduler.admit(jobs[:1]) == []
+    assert scheduler.admit([]) == jobs[2:4]
+    assert scheduler.admit([]) == jobs[4:]
+
+
+def test_probed_jobs_step_aside_for_those_that_are_not() -> None:
+    jobs = jobs_of(3)
+    scheduler = Probed(Limits(num_slots=2), fifo, probe_at=1)
+    scheduler.submit(jobs)
+    running = scheduler.admit([])
+    assert running == jobs[:2]
+    for job in running:
+        job.num_tokens = 1
+    assert scheduler.preempt(running) == [jobs[0]]  # one waits unprobed, so one goes
+    scheduler.submit([jobs[0]])
+    assert scheduler.admit([jobs[1]]) == [jobs[2]]
+    jobs[2].num_tokens = 1
+    assert scheduler.preempt([jobs[1], jobs[2]]) == []  # all are probed: they run on
+    assert scheduler.admit([jobs[1]]) == [jobs[0]]
 
 
 def test_full_group_takes_the_longest_and_the_memory_of_all() -> None:
@@ -61,7 +123,7 @@ def test_at_most_the_lengths_sum_is_a_step_and_at_least_the_bound() -> None:
     for _ in range(400):
         lengths = [draw.randint(1, 20) for _ in range(draw.randint(1, 12))]
         num_slots = draw.randint(1, 5)
-        steps = run(f"continuous+{draw.choice(list(ORDERS))}", lengths, num_slots).num_steps
+        steps = run(f"continuous+{draw.choice(['fifo', *ORDERS])}", lengths, num_slots).num_steps
         assert least_steps(lengths, num_slots) <= steps
         assert steps <= (sum(lengths) - max(lengths)) / num_slots + max(lengths)
 
@@ -75,8 +137,12 @@ class Driver:
             num_slots=40 if name.startswith("full") else self.draw.randint(1, 6), num_tokens=self.draw.randint(12, 80)
         )
         self.is_dynamic = name.startswith("dynamic")
-        predictor = LengthRegression(probe_at=self.draw.randint(1, 4)) if name.startswith("probed") else None
-        self.scheduler = make_scheduler(name, self.limits, predictor)
+        self.predictor = LengthRegression(self.draw.randint(1, 4) if name.startswith("probed") else None)
+        self.scheduler: Any = (
+            make_scheduler(name.replace(" ships", ""), self.limits)
+            if " ships" in name
+            else make_schedule(name, self.limits, self.predictor)
+        )
         self.jobs = [self.new_job(i) for i in range(self.draw.randint(1, 14))]
         self.length = {job: self.draw.randint(1, job.max_new_tokens) for job in self.jobs}
         self.coming, self.paused = list(self.jobs), list[Job]()
@@ -131,9 +197,9 @@ class Driver:
         for job in done:
             self.scheduler.finish(job)
         self.ended += done
-        probed = [job for job in self.running if job.num_tokens == self.scheduler.probe_at]
+        probed = [job for job in self.running if job.num_tokens == self.predictor.probe_at]
         if probed:
-            self.scheduler.observe(probed, np.ones((len(probed), 3), dtype=np.float32))
+            self.predictor.observe(probed, np.ones((len(probed), 3), dtype=np.float32))
 
 
 @each("name", NAMES, few=2)

@@ -100,13 +100,13 @@ NUM_PARTS = 6
 def scenario() -> None:
     """The engine's two forwards against the CPU's tokens; steps with a penalty and with adapters, saved and resumed."""
     import torch
-    from small_runs import generated, requests, steps_and_a_resume, tiny
+    from small_runs import Looking, generated, requests, steps_and_a_resume, tiny
 
     wanted = requests(nucleus={"top_p": 0.8}, greedy={"top_k": 1})
     tokens, _ = generated(tiny("cpu"), wanted)
-    for forward, scheduler, dtype in (("fast", "continuous", torch.float32), ("model", "probed", torch.float64)):
+    for forward, dtype in (("fast", torch.float32), ("model", torch.float64)):
         model = tiny("cuda", dtype=dtype)
-        found, _ = generated(model, wanted, forward=forward, num_slots=3, scheduler=scheduler)
+        found, _ = generated(model, wanted, Looking(), forward=forward, num_slots=3)
         assert found == tokens, "other tokens than the CPU's"
     for option, is_double in (("loss.kl_beta=0.05", True), ("lora.rank=4", False)):
         with tempfile.TemporaryDirectory() as folder:

@@ -66,30 +66,15 @@ def test_the_size_of_heads_is_checked_before_weights_are_read(
 
 
 def test_arrival_is_the_default_order_and_goes_on_from_call_to_call() -> None:
-    priorities = Priorities("dynamic", 8)
+    priorities = Priorities("dynamic")
     first = priorities.of([Request("a", (5,), 2), Request("b", (5,), 1)])
     assert first == {("a", 0): 0, ("a", 1): 1, ("b", 0): 2}
     assert priorities.of([Request("c", (5,), 1)]) == {("c", 0): 3}
 
 
-@pytest.mark.parametrize(("order", "first"), [("sjf", "short"), ("ljf", "long")])
-def test_lengths_are_learned_from_completions(order: str, first: str) -> None:
-    priorities = Priorities(f"continuous+{order}", 4)
-    for step in range(20):
-        ranks = priorities.of([Request(f"s{step}/{i}/{name}", (5,), 2) for i, name in enumerate(("long", "short"))])
-        best = min(ranks, key=lambda key: ranks[key])[0]
-        for request_id, index in ranks:
-            count = 40 if request_id.endswith("long") else 4
-            done = Completion(
-                request_id=request_id,
-                index=index,
-                token_ids=(9,) * count,
-                logprobs=(-1.0,) * count,
-                finish_reason="stop",
-                version=0,
-            )
-            priorities.finish(done)
-    assert best.endswith(first)
+def test_breadth_lets_all_groups_grow_alike() -> None:
+    ranks = Priorities("continuous+breadth").of([Request("a", (5,), 2), Request("b", (5,), 2)])
+    assert ranks == {("a", 0): 0, ("b", 0): 1, ("a", 1): 2, ("b", 1): 3}
 
 
 # --- weights for other processes ---
@@ -111,9 +96,6 @@ def test_tied_weights_go_under_all_their_names(tmp_path: Path, make_model: Any) 
 @pytest.mark.parametrize(
     "changes",
     [
-        ("rollouts.scheduler=micro",),
-        ("rollouts.scheduler=full+ljf",),
-        ("rollouts.scheduler=probed",),
         ("rollouts.temperature=2.5",),
         ("eval.temperature=0.001",),
         ("rollouts.min_p=0.1", "rollouts.top_p=0.9"),
@@ -129,7 +111,7 @@ def test_what_vllm_has_no_counterpart_of_is_an_error(changes: tuple[str, ...]) -
     assert name in message and value in message and "\n" not in message
 
 
-@pytest.mark.parametrize("scheduler", ["continuous", "dynamic", "continuous+sjf", "continuous+grouped"])
+@pytest.mark.parametrize("scheduler", ["continuous", "dynamic", "continuous+breadth"])
 def test_what_vllm_has_a_counterpart_of_is_none(scheduler: str) -> None:
     config = load_config("pods", ["rollouts.generator=vllm", f"rollouts.scheduler={scheduler}"])
     resolve_generator("vllm", {}).check_run(config)

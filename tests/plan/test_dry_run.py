@@ -122,11 +122,11 @@ def test_on_cuda_the_plan_counts_the_bound_that_a_run_sets_itself(monkeypatch: p
     def key_values(plan: Any) -> int:
         return next(part.num_bytes for part in plan.parts if part.name == "key-values")
 
-    on_cpu = plan_of("rollouts.scheduler=micro")
+    on_cpu = plan_of("rollouts.scheduler=dynamic")
     free = 100 << 20
     monkeypatch.setattr("podsrl.plan.preview._machine", lambda *_: ("a GPU", free, True))
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (free, free))
-    plan = plan_of("rollouts.scheduler=micro")
+    plan = plan_of("rollouts.scheduler=dynamic")
     held = sum(part.num_bytes for part in plan.parts if part.phase == "always")
     assert key_values(plan) == int(0.8 * (free - held)) < key_values(on_cpu)
     assert [

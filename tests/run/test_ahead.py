@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from beside import Beside
 from podsrl.errors import CheckpointError, LostGenerator, PodsError, UsageError
 from podsrl.generate import Engine
-from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.seeds import derive
 from podsrl.run.before.prepare import prepare
 from podsrl.run.due import Due
@@ -26,7 +25,7 @@ from podsrl.run.evaluate import evaluate
 from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
 from podsrl.run.saving.folder import RunFolder
-from podsrl.run.step.collect import new_group
+from podsrl.run.step.collect import new_group, request_id
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.tasks.stream import Stream

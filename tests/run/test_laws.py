@@ -19,14 +19,13 @@ import podsrl
 from podsrl.control import Ask, Budget, View, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import Request
-from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.seeds import derive
 from podsrl.run.due import Due
 from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
 from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.saving.folder import RunFolder
-from podsrl.run.step.collect import new_group
+from podsrl.run.step.collect import new_group, request_id
 from podsrl.run.step.opens import requests_of
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer

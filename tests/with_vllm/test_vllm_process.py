@@ -20,7 +20,6 @@ from contract import LONGEST, PROMPT, Models, left_nothing, new_models, setting_
 from podsrl.errors import LostGenerator, UsageError
 from podsrl.generate import Generator, Request, Sampling
 from podsrl.generate.vllm.make import make_vllm
-from podsrl.generate.vllm.order import Priorities
 from waiting import is_alive, wait_for
 
 
@@ -81,7 +80,7 @@ def test_random_numbers_threads_and_environment_stay_as_they_were(changed: dict[
 
 @pytest.fixture(scope="module")
 def generator(models: Models, changed: dict[str, list[str]]) -> Iterator[Generator]:
-    generator = make_vllm(setting_of(models, num_slots=2, scheduler="continuous+ljf"))
+    generator = make_vllm(setting_of(models, num_slots=2, scheduler="continuous+breadth"))
     yield generator
     generator.close()
     assert not torch.distributed.is_initialized()
@@ -93,14 +92,11 @@ def test_a_second_one_in_this_process_is_an_error(generator: Generator, models: 
 
 
 def test_slots_and_refill_order_are_vllms(generator: Generator) -> None:
-    """One slot's worth of short rollouts waits until the long ones, which came later, have begun."""
+    """The second rollout of the first group waits until the first one of every group has begun."""
     assert "at most 2 rollouts" in generator.describe([Request("a", PROMPT)])
-    short = [Request(f"short{i}", PROMPT, 1, Sampling(max_new_tokens=3, stop_token_ids=())) for i in range(4)]
-    long = [Request(f"long{i}", PROMPT, 1, Sampling(max_new_tokens=30, stop_token_ids=())) for i in range(2)]
-    wanted = Priorities("continuous+ljf", 2).of([*short, *long])
-    assert max(wanted[f"long{i}", 0] for i in range(2)) < min(wanted[f"short{i}", 0] for i in range(4))
-    ends = [done.request_id for done in generator.generate([*short, *long])]
-    assert set(ends[:2]) == {"long0", "long1"} and len(ends) == 6
+    groups = [Request(name, PROMPT, 2, Sampling(max_new_tokens=9, stop_token_ids=())) for name in ("a", "b")]
+    ends = [(done.request_id, done.index) for done in generator.generate(groups)]
+    assert set(ends[:2]) == {("a", 0), ("b", 0)} and len(ends) == 4
 
 
 def test_weights_wait_for_what_runs(generator: Generator, models: Models) -> None:

@@ -189,9 +189,9 @@ class RolloutConfig(Section):
     into 80 % of the machine's memory, else what fits, and on CUDA 80 % of the memory that is free at the start, less
     what the optimizer needs."""
     scheduler: Annotated[str, Names("podsrl.generate.schedule.scheduler:SCHEDULERS")] = "continuous"
-    """Which rollouts run when not all fit in memory: "continuous", "dynamic", "micro" or "full", optionally with a
-    refill order ("continuous+ljf"); see docs/engine.md. No scheduler changes a rollout's tokens, but orders that learn
-    lengths may change the last bits of log-probabilities after a resume."""
+    """Which rollouts run when not all fit in memory: "continuous" (a fixed number of slots) or "dynamic" (as many rows
+    as the memory holds at the present longest one); "continuous+breadth" lets all groups grow alike. See
+    docs/infinite-sampling.md. No scheduler changes a rollout's tokens."""
     max_prompt_tokens: Count = 512
     """Questions with a longer prompt are left out and counted, never truncated."""
     generator: Annotated[str, Names("podsrl.generate.kinds:GENERATORS")] = "engine"

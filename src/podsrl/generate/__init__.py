@@ -3,7 +3,6 @@
 from podsrl.generate.base import EngineStats, Generator, Request, Sampling, Setting, abilities_of, add_stats, begin
 from podsrl.generate.checked import answers_of
 from podsrl.generate.engine.engine import Engine
-from podsrl.generate.engine.steering import Span
 from podsrl.generate.kinds import Kind, new_engine, resolve_generator
 from podsrl.lib.watch import End, Fork, Live, Note, Watch
 
@@ -19,7 +18,6 @@ __all__ = [
     "Request",
     "Sampling",
     "Setting",
-    "Span",
     "Watch",
     "abilities_of",
     "add_stats",

@@ -226,7 +226,6 @@ class Generator(Protocol):
     - "start": `Request.starts`, so that a rollout goes on from tokens that it has
     - "abort_rollouts": `abort` takes (request id, rollout index) pairs beside request ids
     - "partial": what `abort` ends comes with its tokens, so that a later request may go on with them
-    - "pause", "fork": the methods of these names of `Engine`
     - "watch": the argument `watch` of `Engine.generate`; in another process a `podsrl.control.Steering`
     - "beside": `generate` begins when it is called and goes on beside the caller, who may read the completions later
     - "proof": the method `first_logprob`, by which the trainer checks that new weights have arrived

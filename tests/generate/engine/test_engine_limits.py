@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from held_memory import HeldMemory
+from inside import inside
 
 from loops import each
 from podsrl.generate import Engine, Request, Sampling
@@ -30,7 +31,7 @@ def test_without_bounds_everything_has_a_slot() -> None:
     ("kv_cache_bytes", "slots", "shelf"),
     [(1000, 1, 0), (1999, 1, 999), (2000, 1, 1000), (4999, 3, 1999), (5000, 4, 1000), (9000, 8, 1000)],
 )
-def test_a_bound_leaves_one_slot_s_worth_for_prompts_and_pauses(kv_cache_bytes: int, slots: int, shelf: int) -> None:
+def test_a_bound_leaves_one_slot_s_worth_for_prompts(kv_cache_bytes: int, slots: int, shelf: int) -> None:
     plan = plan_memory([wanted(3, 8, 5)], 100, None, kv_cache_bytes)
     assert (plan.num_slots, plan.cache_bytes, plan.num_tokens) == (slots, shelf, slots * 10)
 
@@ -63,7 +64,7 @@ ROW = 3 + 18 - 1
 
 
 @pytest.mark.parametrize("forward", ["fast", "model"])
-@each("scheduler", [name for name in SCHEDULERS if name != "full"])
+@each("scheduler", SCHEDULERS)
 @pytest.mark.parametrize("rows", [1, 3.3])
 def test_never_is_more_held_than_the_bound_and_all_that_is_held_is_counted(
     qwen2: Any, scheduler: str, forward: Any, rows: float
@@ -75,12 +76,12 @@ def test_never_is_more_held_than_the_bound_and_all_that_is_held_is_counted(
     assert held.peak == engine.peak_kv_bytes <= bound
 
 
-@pytest.mark.parametrize("options", [{}, {"num_slots": 3}, {"scheduler": "full"}])
+@pytest.mark.parametrize("options", [{}, {"num_slots": 3}])
 def test_without_a_bound_growth_counts_old_and_new_memory(qwen2: Any, options: Any) -> None:
     engine = Engine(qwen2, **options)
     with HeldMemory(engine, head_dim=8) as held:
         list(engine.generate(REQUESTS))
-        assert held.peak == engine.peak_kv_bytes > engine.debug_state()["held_bytes"] > 0
+        assert held.peak == engine.peak_kv_bytes > inside(engine)["held_bytes"] > 0
 
 
 def test_arrivals_under_a_bound_find_room_or_make_the_memory_start_over(qwen2: Any) -> None:

@@ -17,7 +17,7 @@ SAMPLING = Sampling(temperature=0.7, max_new_tokens=10)
 PROMPT = (5, 7, 9)
 
 
-@pytest.mark.parametrize("scheduler", ["continuous", "dynamic+sjf", "probed+ljf", "micro"])
+@pytest.mark.parametrize("scheduler", ["continuous", "dynamic+breadth"])
 def test_rollouts_that_are_cut_anywhere_draw_what_they_would_have_drawn(qwen2: Any, scheduler: str) -> None:
     whole = by_place(Engine(qwen2).generate([Request("q", PROMPT, 6, SAMPLING)]))
     for seed in range(3):

@@ -62,13 +62,13 @@ def test_a_rollout_that_is_aborted_before_a_new_token_has_the_old_version_alone(
     assert {(len(c.token_ids), c.version, c.versions) for c in engine.step()} == {(1, 0, ())}
 
 
-@pytest.mark.parametrize("scheduler", ["continuous", "dynamic+sjf", "probed+ljf"])
-def test_whatever_waits_pauses_and_forks_every_token_has_the_version_that_the_engine_had(
-    qwen2: Any, scheduler: str
+@pytest.mark.parametrize("options", [{"num_slots": 3}, {"scheduler": "dynamic", "kv_cache_bytes": 3 * 13 * 256}])
+def test_whatever_waits_leaves_and_forks_every_token_has_the_version_that_the_engine_had(
+    qwen2: Any, options: Any
 ) -> None:
     for seed in range(4):
         rng = random.Random(seed)
-        engine = Engine(qwen2, num_slots=3, scheduler=scheduler)
+        engine = Engine(qwen2, **options)
         drawn_by: dict[tuple[str, int], dict[int, int]] = {}
 
         watch = Noting(engine, drawn_by)
@@ -78,15 +78,12 @@ def test_whatever_waits_pauses_and_forks_every_token_has_the_version_that_the_en
             for completion in engine.step(watch):
                 found[completion.request_id, completion.index] = completion
             alive = list(engine.states())
-            if alive:
-                rng.choice([engine.pause, engine.resume])(rng.sample(alive, 1))
             if rng.random() < 0.4:
                 engine.load_weights([], engine.version + 1)
             if step == 4 and alive:
                 source = rng.choice(alive)
                 [fork] = engine.fork(*source)
                 drawn_by[fork] = dict(drawn_by.get(source, {}))
-        engine.resume(list(engine.states()))
         found |= drain(engine, watch)
         assert len(found) == 6
         for key, completion in found.items():

@@ -1,4 +1,4 @@
-"""Steering from outside: arrivals, pauses, forks, watches, weights. None of them changes another rollout's tokens."""
+"""Steering from outside: arrivals, forks, watches, weights. None of them changes another rollout's tokens."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from contract import begun, by_place
 
 from podsrl.errors import UsageError
 from podsrl.generate import End, Engine, EngineStats, Fork, Live, Note, Request, Sampling
+from podsrl.generate.schedule.continuous import Continuous
 from podsrl.generate.schedule.job import Limits
-from podsrl.generate.schedule.plain import Continuous
 from podsrl.types import Completion
 
 Key = tuple[str, int]
@@ -60,37 +60,6 @@ def test_rollouts_that_would_draw_the_same_tokens_at_once_are_an_error(qwen2: An
     assert {key[0] for key in engine.states()} == {A.id}
 
 
-# --- pause and resume ---
-
-
-@pytest.mark.parametrize("keep_kv", [True, False])
-def test_a_paused_rollout_goes_on_where_it_stopped_and_is_read_again_if_its_memory_was_not_kept(
-    qwen2: Any, keep_kv: bool
-) -> None:
-    engine = Engine(qwen2)
-    engine.submit([A, B])
-    for _ in range(5):
-        assert engine.step() == []
-    engine.pause([("a", 1), "b"], keep_kv=keep_kv)
-    first = drain(engine)
-    assert set(first) == {("a", 0), ("a", 2)}
-    engine.resume(["a", "b"])
-    assert tokens(first | drain(engine)) == whole(qwen2, A, B)
-    assert (engine.stats.recomputed_tokens > 0) == (not keep_kv)
-
-
-def test_generate_ends_when_only_paused_rollouts_are_left_and_a_later_call_ends_them(qwen2: Any) -> None:
-    engine = Engine(qwen2)
-    short = Request("short", (3, 4), 1, Sampling(max_new_tokens=4, stop_token_ids=()))
-    running = engine.generate([A, B, short])
-    assert next(running).request_id == "short"
-    engine.pause(["a"])
-    first = by_place(running)
-    assert set(first) == {("b", 0), ("b", 1)}
-    engine.resume(["a"])
-    assert tokens(first | by_place(engine.generate([]))) == whole(qwen2, A, B)
-
-
 # --- forks ---
 
 
@@ -105,16 +74,15 @@ def test_a_fork_of_a_live_rollout_costs_no_row_until_it_differs(qwen2: Any) -> N
     assert engine.stats.rows_used == 1 and engine.stats.slots_used == 6
 
 
-def test_paused_and_waiting_rollouts_can_be_forked_and_ended_ones_cannot(qwen2: Any) -> None:
+def test_waiting_rollouts_can_be_forked_and_ended_ones_cannot(qwen2: Any) -> None:
     engine = Engine(qwen2, num_slots=3)
     engine.submit([A, B])
     engine.step()
-    engine.pause([("a", 0)])
-    [of_paused] = engine.fork("a", 0)
+    [of_running] = engine.fork("a", 0)
     [of_waiting] = engine.fork("b", 1)
-    assert (of_paused, of_waiting) == (("a", 3), ("b", 2))
+    assert (of_running, of_waiting) == (("a", 3), ("b", 2))
     found = drain(engine)
-    assert found[of_paused].token_ids[:1] == whole(qwen2, A)["a", 0][:1]
+    assert found[of_running].token_ids[:1] == whole(qwen2, A)["a", 0][:1]
     assert len(found[of_waiting].token_ids) == 10
     with pytest.raises(UsageError, match="fork of 'b', rollout 1: it is not alive"):
         engine.fork("b", 1)
@@ -310,9 +278,7 @@ def changed(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("num_slots", [None, 2])
-def test_live_and_paused_rollouts_go_on_with_new_weights_from_tokens_read_again(
-    make_model: Any, num_slots: int | None
-) -> None:
+def test_live_rollouts_go_on_with_new_weights_from_tokens_read_again(make_model: Any, num_slots: int | None) -> None:
     model = make_model("qwen2")
     before, other = copy.deepcopy(model), changed(model)
     greedy = [
@@ -323,10 +289,8 @@ def test_live_and_paused_rollouts_go_on_with_new_weights_from_tokens_read_again(
     engine.submit(greedy)
     for _ in range(4):
         engine.step()
-    engine.pause([("a", 0)])
     old = whole(before, *greedy)["a", 0][:4]
     engine.load_weights(other.named_parameters(), version=1)
-    engine.resume(["a"])
     found = drain(engine)
     ids = torch.tensor([[*A.prompt_ids, *old]])
     rest = other.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=6)[0, -6:]
@@ -363,18 +327,7 @@ def test_a_module_that_is_exchanged_after_the_engine_was_made_is_not_passed_over
     assert after != before and after == whole(copy.deepcopy(model), A)
 
 
-# --- what is recorded, and what happens when things break ---
-
-
-def test_the_trace_says_who_was_in_the_batch_in_which_steps(qwen2: Any) -> None:
-    engine = Engine(qwen2, num_slots=2)
-    engine.trace = []
-    list(engine.generate([A]))
-    assert [(s.request_id, s.index, s.start, s.end) for s in engine.trace] == [
-        ("a", 0, 0, 10),
-        ("a", 1, 0, 10),
-        ("a", 2, 10, 20),
-    ]
+# --- what happens when things break ---
 
 
 def test_after_a_failing_watch_the_engine_is_empty_and_works_again(qwen2: Any) -> None:
@@ -455,16 +408,13 @@ def test_a_module_that_somebody_froze_in_eval_mode_stays_there(make_model: Any, 
     assert {name: module.training for name, module in model.named_modules()} == before
 
 
-def test_counts_and_traces_that_are_replaced_while_rollouts_are_paused_go_on(qwen2: Any) -> None:
+def test_counts_that_are_replaced_while_rollouts_run_go_on(qwen2: Any) -> None:
     engine = Engine(qwen2)
     engine.submit([A])
     engine.step()
-    engine.pause([("a", 0)])
+    engine.stats, engine.peak_kv_bytes = EngineStats(), 0
     drain(engine)
-    engine.stats, engine.trace, engine.peak_kv_bytes = EngineStats(), [], 0
-    engine.resume(["a"])
-    drain(engine)
-    assert engine.stats.tokens == 9 and len(engine.trace) == 1 and engine.peak_kv_bytes > 0
+    assert engine.stats.tokens == 27 and engine.peak_kv_bytes > 0
 
 
 @pytest.mark.parametrize("ids", ["a", ("a", 1)])

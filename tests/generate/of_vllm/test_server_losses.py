@@ -260,15 +260,12 @@ def test_another_run_on_the_server_is_noticed(server: EngineServer, generator: P
 def test_requests_have_the_priorities_of_the_refill_order_and_a_salt_per_version(
     server: EngineServer, models: Models, tmp_path: Path
 ) -> None:
-    of = setting_of(models, scheduler="continuous+ljf", num_slots=2)
+    of = setting_of(models, scheduler="continuous+breadth", num_slots=2)
     generator = VLLMServer(of, url=server.url, folder=str(tmp_path))
-    lengths = (3, 9, 5, 7)
-    requests = [
-        Request(f"r{i}", (*PROMPT, 9), 1, Sampling(max_new_tokens=k, stop_token_ids=())) for i, k in enumerate(lengths)
-    ]
+    requests = [Request(f"r{k}", (*PROMPT, 9), 2, Sampling(max_new_tokens=k, stop_token_ids=())) for k in (3, 9)]
     list(generator.generate(requests))
     bodies = [each for each in server.bodies("/v1/completions") if "request_id" in each]
-    assert [each["max_tokens"] for each in sorted(bodies, key=lambda each: each["priority"])] == [9, 7, 5, 3]
+    assert [each["max_tokens"] for each in sorted(bodies, key=lambda each: each["priority"])] == [3, 9, 3, 9]
     generator.load_weights(models.first.named_parameters(), 1)
     list(generator.generate(requests))
     assert len({each["cache_salt"] for each in server.bodies("/v1/completions") if "request_id" in each}) == 2

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import LengthRegression
-from podsrl.generate.schedule.preempting import Dynamic
-from podsrl.generate.schedule.scheduler import Limits, make_scheduler
+from podsrl.generate.schedule.continuous import Dynamic
+from podsrl.generate.schedule.job import ORDERS, Job, Limits, breadth, fifo
+from podsrl.generate.schedule.scheduler import make_scheduler
 
 
 def jobs_of(count: int, prompt_length: int = 4) -> list[Job]:
@@ -23,21 +22,22 @@ def running_jobs(rows: list[int], prompt_length: int = 4) -> list[Job]:
     return jobs
 
 
-def test_full_without_a_slot_a_job_is_refused() -> None:
-    scheduler = make_scheduler("full", Limits(num_slots=4))
-    scheduler.submit(jobs_of(5))
-    with pytest.raises(UsageError, match="5 rollouts at once, but num_slots = 4"):
-        scheduler.admit([])
+def test_fifo_goes_by_arrival_and_breadth_lets_all_groups_grow_alike() -> None:
+    jobs = [Job(name, i, 4, 64, order=2 * place + i) for place, name in enumerate("ab") for i in range(2)]
+    assert fifo(jobs[::-1]) == jobs
+    assert breadth(jobs[::-1]) == [jobs[0], jobs[2], jobs[1], jobs[3]]
 
 
-def test_micro_starts_a_round_only_when_the_last_has_ended() -> None:
-    jobs = jobs_of(5)
-    scheduler = make_scheduler("micro", Limits(num_slots=2))
-    scheduler.submit(jobs)
-    assert scheduler.admit([]) == jobs[:2]
-    assert scheduler.admit(jobs[:1]) == []
-    assert scheduler.admit([]) == jobs[2:4]
-    assert scheduler.admit([]) == jobs[4:]
+@pytest.mark.parametrize("name", ORDERS)
+def test_an_order_keeps_every_job_and_leaves_its_input(name: str) -> None:
+    jobs = jobs_of(5)[::-1]
+    before = list(jobs)
+    assert set(ORDERS[name](jobs)) == set(before)
+    assert jobs == before
+
+
+def test_a_row_holds_the_prompt_and_what_was_made() -> None:
+    assert Job("a", 0, prompt_length=10, max_new_tokens=64, order=0, num_tokens=3).row_length == 13
 
 
 def test_continuous_refills_every_free_slot_in_order_of_arrival() -> None:
@@ -61,7 +61,7 @@ def test_a_preempted_job_comes_back_to_its_place_in_the_queue() -> None:
 
 def test_a_withdrawn_job_never_starts() -> None:
     jobs = jobs_of(3)
-    scheduler = make_scheduler("micro", Limits(num_slots=3))
+    scheduler = make_scheduler("continuous", Limits(num_slots=3))
     scheduler.submit(jobs)
     scheduler.withdraw([jobs[1]])
     assert scheduler.num_pending == 2
@@ -75,7 +75,13 @@ def test_an_object_is_passed_through() -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("continous", "Did you mean 'continuous'"), ("micro+sfj", "Did you mean 'sjf'"), ("", "Known: continuous")],
+    [
+        ("continous", "Did you mean 'continuous'"),
+        ("micro", "no scheduler 'micro'. Known: continuous, dynamic"),
+        ("continuous+ljf", "no refill order 'ljf'. Known: breadth, fifo"),
+        ("dynamic+bredth", "Did you mean 'breadth'"),
+        ("", "Known: continuous"),
+    ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
@@ -113,36 +119,13 @@ def test_dynamic_preempts_the_last_of_its_order_until_the_rest_fits() -> None:
     running = running_jobs([16, 1, 6, 2])  # rows of 20, 5, 10 and 6 tokens
     limits = Limits(num_slots=4, num_tokens=60)
     assert make_scheduler("dynamic", limits).preempt(running) == [running[3]]
-    for job, predicted in zip(running, (17, 60, 10, 63), strict=True):
-        job.predicted = predicted
-    assert make_scheduler("dynamic+ljf", limits).preempt(running) == [running[0]]  # without it the longest row has 10
-    assert make_scheduler("dynamic+sjf", limits).preempt(running) == [running[3]]
+    by_tokens = Dynamic(limits, lambda jobs: sorted(jobs, key=lambda job: job.num_tokens))
+    assert by_tokens.preempt(running) == [running[0]]  # without it the longest row has 10
     assert make_scheduler("dynamic", Limits(num_slots=4, num_tokens=80)).preempt(running) == []
 
 
 def test_dynamic_never_preempts_the_only_row() -> None:
     assert make_scheduler("dynamic", Limits(num_slots=1, num_tokens=2)).preempt(running_jobs([5])) == []
-
-
-def test_probed_jobs_step_aside_for_those_that_are_not() -> None:
-    jobs = jobs_of(3)
-    scheduler = make_scheduler("probed+ljf", Limits(num_slots=2), LengthRegression(probe_at=1))
-    scheduler.submit(jobs)
-    running = scheduler.admit([])
-    assert running == jobs[:2]
-    for job, predicted in zip(running, (9, 30), strict=True):
-        job.num_tokens, job.predicted = 1, predicted
-    assert scheduler.preempt(running) == [jobs[0]]  # one waits unprobed, so one goes
-    scheduler.submit([jobs[0]])
-    assert scheduler.admit([jobs[1]]) == [jobs[2]]
-    jobs[2].num_tokens = 1
-    assert scheduler.preempt([jobs[1], jobs[2]]) == []  # all are probed: they run on
-    assert scheduler.admit([jobs[1]]) == [jobs[0]]
-
-
-def test_probed_without_tokens_to_look_at_is_refused() -> None:
-    with pytest.raises(UsageError, match="probe_at = None"):
-        make_scheduler("probed", Limits(num_slots=1), LengthRegression())
 
 
 def test_a_negative_headroom_is_refused() -> None:

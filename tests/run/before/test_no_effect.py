@@ -30,7 +30,7 @@ def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
     assert "steps.lag = 0" in no_effect(steps={**ahead, "lag": 0})["steps.name"]
     assert "sync" in no_effect(steps={"lag": 0})["steps.lag"] and "steps.lag" not in no_effect(steps=ahead)
     assert "record.num_groups" not in no_effect(record={"num_groups": 9})
-    assert "neither" in no_effect(rollouts={"scheduler": "micro"})["rollouts.scheduler"]
-    assert "rollouts.scheduler" not in no_effect(rollouts={"scheduler": "micro", "num_slots": 8})
+    assert "neither" in no_effect(rollouts={"scheduler": "dynamic"})["rollouts.scheduler"]
+    assert "rollouts.scheduler" not in no_effect(rollouts={"scheduler": "dynamic", "num_slots": 8})
     assert "float32" in no_effect(model={"dtype": "bfloat16"})["model.matmul"]
     assert "on a CPU" in no_effect(model={"device": "cuda:1"})["model.matmul"] and "model.matmul" not in no_effect()

@@ -88,7 +88,7 @@ def test_own_rewards_want_the_form_of_the_task_set_only_where_they_name_it(token
             assert parts.format == form
 
 
-@pytest.mark.parametrize("name", ["breadth", "micro+random"])
+@pytest.mark.parametrize("name", ["micro", "continuous+ljf"])
 def test_an_unknown_scheduler_is_named_by_its_option(tokenizer: Any, name: str) -> None:
     with pytest.raises(UsageError, match=rf"rollouts\.scheduler = '{re.escape(name)}'"):
         parts_of(tokenizer, f"rollouts.scheduler={name}")

@@ -24,7 +24,7 @@ from podsrl.select import max_variance, resolve_rule, select_groups
 from podsrl.types import Completion, Group, Open, Rollout, Task, Way
 
 NAN = float("nan")
-SCHEDULERS = ("continuous", "continuous+breadth", "continuous+ljf", "micro")
+SCHEDULERS = ("continuous", "continuous+breadth")
 
 
 class Case:

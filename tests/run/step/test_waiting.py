@@ -15,7 +15,7 @@ from podsrl.records import decode_open, encode_open
 from podsrl.run.step.waiting import FirstGroups, oldest_first
 from podsrl.types import Open, Way
 
-SCHEDULERS = ("continuous", "continuous+breadth", "continuous+ljf", "micro")
+SCHEDULERS = ("continuous", "continuous+breadth")
 Key = tuple[str, int]
 
 

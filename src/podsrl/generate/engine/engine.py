@@ -31,18 +31,16 @@ from podsrl.generate.engine.forward.choose import choose_forward
 from podsrl.generate.engine.limits import KVMemory, MemoryPlan, check_requests, plan_memory
 from podsrl.generate.engine.queue import PrefixCache
 from podsrl.generate.engine.sequence import Ids, Sequence, State, find_sequences, new_sequences
-from podsrl.generate.engine.steering import Log, Span
 from podsrl.generate.engine.stepper import Ended, Stepper
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.engine.weights import take_weights
 from podsrl.generate.schedule.job import Limits
-from podsrl.generate.schedule.lengths import Predictor
-from podsrl.generate.schedule.scheduler import Scheduler, default_predictor, make_scheduler
+from podsrl.generate.schedule.scheduler import Scheduler, make_scheduler, named
 from podsrl.lib.torch_model import end_token_ids, evaluating
 from podsrl.lib.watch import Act, End, Fork, Key, Note, Watch
 from podsrl.types import Completion, FinishReason
 
-ABILITIES = frozenset({"join", "start", "abort_rollouts", "partial", "pause", "fork", "watch"})
+ABILITIES = frozenset({"join", "start", "abort_rollouts", "partial", "watch"})
 """See `Generator.abilities`."""
 _NO_BOUND = 1 << 31
 
@@ -53,11 +51,10 @@ class Engine:
     Args:
         model: a Hugging Face causal language model; used in place, on its own device.
         num_slots: most rollouts that run at once; None: as many as `kv_cache_bytes` holds, or all.
-        kv_cache_bytes: bound of all key-value memory held at any time: of rows, shared prompts, paused rollouts, and
-            what moving them takes; None: no bound.
-        scheduler: "full", "micro", "continuous", "probed" or "dynamic", perhaps with a refill order
-            ("continuous+ljf"), or an object of your own (see schedule/scheduler.py).
-        predictor: of lengths, for the refill orders that use one; None: the scheduler's default.
+        kv_cache_bytes: bound of all key-value memory held at any time: of rows, shared prompts, and what moving them
+            takes; None: no bound.
+        scheduler: "continuous" or "dynamic", perhaps with a refill order ("continuous+breadth"), or an object of your
+            own (see schedule/scheduler.py).
         seed: with a request's stream, a rollout's index and a token's position it decides every random number, so the
             same request gives the same tokens in any batch.
         tokenizer: needed for requests with stop strings; where a request names no stop tokens, its end token is one.
@@ -76,7 +73,6 @@ class Engine:
         num_slots: int | None = None,
         kv_cache_bytes: int | None = None,
         scheduler: str | Scheduler = "continuous",
-        predictor: Predictor | None = None,
         seed: int = 0,
         tokenizer: Any = None,
         forward: Literal["fast", "model"] | None = None,
@@ -85,7 +81,8 @@ class Engine:
             raise UsageError(f"num_slots = {num_slots}: wanted at least 1, or None for no limit")
         if kv_cache_bytes is not None and kv_cache_bytes < 1:
             raise UsageError(f"kv_cache_bytes = {kv_cache_bytes}: wanted at least 1, or None for no bound")
-        make_scheduler(scheduler, Limits(num_slots=1, num_tokens=1), predictor)  # a wrong name is an error now
+        if isinstance(scheduler, str):
+            named(scheduler)  # a wrong name is an error now
         self.model = model
         self.num_slots = num_slots
         self.kv_cache_bytes = kv_cache_bytes
@@ -100,12 +97,9 @@ class Engine:
         """The decode step; `forward.name` is "fast" or "model"."""
         self._forward_option = forward
         self._scheduler_option, self._tokenizer = scheduler, tokenizer
-        self._predictor = predictor
-        if predictor is None and isinstance(scheduler, str):
-            self._predictor = default_predictor(scheduler)  # one for all calls, since it learns
         self._kv_memory = KVMemory(kv_cache_bytes)
         self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
-        self._log = Log()
+        self._stats = EngineStats()
         self._sequences: dict[str, list[Sequence]] = {}  # unfinished ones by request id
         self._stepper: Stepper | None = None
         self._ended: list[Ended] = []  # by a verb; handed out with the next step
@@ -116,9 +110,9 @@ class Engine:
     # --- to generate ---
 
     def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
-        """Yield every completion as it finishes, until only paused rollouts are left.
+        """Yield every completion as it finishes.
 
-        A consumer that stops early ends the call's unpaused rollouts without completions.
+        A consumer that stops early ends the call's rollouts without completions.
 
         Args:
             requests: what is wanted.
@@ -160,11 +154,11 @@ class Engine:
 
     @property
     def num_unfinished(self) -> int:
-        """Rollouts that wait, run, or have ended and come with the next step; paused ones do not count."""
+        """Rollouts that wait, run, or have ended and come with the next step."""
         return len(self._ended) + (0 if self._stepper is None else self._stepper.num_active)
 
     def states(self) -> dict[Key, State]:
-        """Every unfinished rollout: "waiting", "running" or "paused"."""
+        """Every unfinished rollout: "waiting" or "running"."""
         return {sequence.key: sequence.state for sequence in self._everyone if sequence.state != "ended"}
 
     def plan(self, requests: Iterable[Request]) -> MemoryPlan:
@@ -186,78 +180,19 @@ class Engine:
     @property
     def stats(self) -> EngineStats:
         """Counts since the engine was made, or since this was last replaced."""
-        return self._log.stats
+        return self._stats
 
     @stats.setter
     def stats(self, stats: EngineStats) -> None:
-        self._log.stats = stats
-
-    @property
-    def trace(self) -> list[Span] | None:
-        """None, or a list that every stay of a rollout in the batch is appended to; set it before a call."""
-        return self._log.trace
-
-    @trace.setter
-    def trace(self, trace: list[Span] | None) -> None:
-        self._log.trace = trace
-
-    def debug_state(self) -> dict[str, Any]:
-        """What is held now, for tests that look for leaks. The keys stay when the inside is changed.
-
-        - num_tokens: (request id, index) -> tokens made, of every unfinished rollout
-        - held_bytes, peak_bytes: of the key-value memory; a small pool is kept from call to call
-        - is_open: whether there are unfinished rollouts; the rest is given only then
-        - running, rows, waiting: counts; scheduler_waiting: the same by the scheduler's count
-        - has_empty_rows: rollouts were taken out since the rows were last regrouped
-        - waiting_for_prompt, cached_prompts, lost_places: counts that are 0 when nothing runs
-        - cached_bytes, pool_bytes: the parts of held_bytes
-        """
-        stepper, account = self._stepper, self._kv_memory.account
-        num_tokens = {sequence.key: len(sequence.history) for sequence in self._everyone}
-        always = {"num_tokens": num_tokens, "held_bytes": account.held, "peak_bytes": account.peak}
-        if stepper is None:
-            return {**always, "is_open": False}
-        rows, queue = stepper.rows, stepper.queue
-        pairs = zip(rows.sequences, rows.num_new.tolist(), strict=True)
-        return {
-            **always,
-            "num_tokens": num_tokens | {sequence.key: count for sequence, count in pairs},
-            "is_open": True,
-            "running": len(rows),
-            "rows": rows.num_rows,
-            "waiting": len(queue),
-            "scheduler_waiting": stepper.scheduler.num_pending,
-            "has_empty_rows": stepper.has_empty_rows,
-            "waiting_for_prompt": queue.num_starters,
-            "cached_prompts": len(stepper.cache.prompts),
-            "lost_places": rows.num_lost_places(),
-            "cached_bytes": stepper.cache.num_bytes,
-            "pool_bytes": rows.pool.num_bytes,
-        }
+        self._stats = stats
+        if self._stepper is not None:
+            self._stepper.stats = stats
 
     # --- to steer ---
 
     def abort(self, ids: Ids) -> None:
         """End these rollouts with finish reason "aborted" and their tokens so far; those that have ended stay."""
         self._end(find_sequences(self._sequences, ids))
-
-    def pause(self, ids: Ids, *, keep_kv: bool = True) -> None:
-        """Take these rollouts out of the batch; their tokens are kept until `resume`.
-
-        Args:
-            ids: requests or rollouts; those that have ended are passed over.
-            keep_kv: also keep the keys and values, where the memory's bound leaves room; otherwise, and after new
-                weights, they are recomputed at `resume`.
-        """
-        found = find_sequences(self._sequences, ids)
-        self._take_out(found, keep_kv=keep_kv)
-        if not keep_kv:
-            for sequence in found:
-                self._discard_kept(sequence)
-
-    def resume(self, ids: Ids) -> None:
-        """Let paused rollouts go on where they stopped."""
-        self._enqueue([sequence for sequence in find_sequences(self._sequences, ids) if sequence.state == "paused"])
 
     def fork(
         self,
@@ -317,7 +252,7 @@ class Engine:
         take_weights(self.model, named_tensors)
         self.version = version
         if self._stepper is not None:
-            self._forget_kept_memory(self._stepper)
+            self._stepper.cache.forget_all()
             self._stepper.use_weights(version)
             self.forward.refresh()  # otherwise `_open` does it
 
@@ -337,7 +272,7 @@ class Engine:
         finally:
             self.num_ready = 0
             own, self._own = self._own, None
-            self._drop_unpaused(own or set())
+            self._drop(own or set())
 
     def _check(self, requests: list[Request]) -> None:
         check_requests(self.model, requests, self._requests())
@@ -369,10 +304,6 @@ class Engine:
             self._make_room()
             self._open().add(sequences)
 
-    def _take_out(self, sequences: list[Sequence], *, keep_kv: bool = False) -> None:
-        if self._stepper is not None:
-            self._stepper.take_out(sequences, keep_kv=keep_kv)
-
     def _obey(self, acts: Iterable[Act]) -> None:
         for act in list(acts) if isinstance(acts, Iterable) else [acts]:
             if isinstance(act, End):
@@ -396,9 +327,9 @@ class Engine:
             )
 
     def _end(self, sequences: list[Sequence], reason: FinishReason = "aborted") -> None:
-        self._take_out(sequences)
+        if self._stepper is not None:
+            self._stepper.take_out(sequences)
         for sequence in sequences:
-            self._discard_kept(sequence)
             sequence.move("ended")
             self._ended.append((sequence, reason))
 
@@ -415,10 +346,9 @@ class Engine:
                 self._close()
         return [sequence.completion(reason, self.version) for sequence, reason in ended]
 
-    def _drop_unpaused(self, request_ids: set[str]) -> None:
+    def _drop(self, request_ids: set[str]) -> None:
         """Forget what is left of these requests when a consumer stops early."""
-        everyone = [sequence for i in request_ids for sequence in self._sequences.get(i, ())]
-        self._end([sequence for sequence in everyone if sequence.state in ("waiting", "running")])
+        self._end(find_sequences(self._sequences, request_ids))
         self._hand_out()
 
     # --- the busy period: from the first rollout to the last, with the memory that it takes ---
@@ -438,10 +368,10 @@ class Engine:
                 self.forward,
                 pool,
                 cache,
-                make_scheduler(self._scheduler_option, limits, self._predictor),
+                make_scheduler(self._scheduler_option, limits),
                 limits,
                 stop_strings=self._stop_strings,
-                log=self._log,
+                stats=self._stats,
                 version=self.version,
             )
         return self._stepper
@@ -476,7 +406,7 @@ class Engine:
         active = [sequence for sequence in self._everyone if sequence.state in ("running", "waiting")]
         try:
             stepper.take_out(active)
-            self._forget_kept_memory(stepper)
+            stepper.cache.forget_all()
             self._kv_memory.release()
             self._stepper = None
             self._open().add(active)
@@ -489,20 +419,8 @@ class Engine:
         self._kv_memory.close()
 
     def _abandon(self) -> None:
-        """Forget all rollouts, paused ones too, and memory that may hold broken numbers."""
+        """Forget all rollouts, and memory that may hold broken numbers."""
         if self._stepper is not None:
             self._stepper.queue.withdraw_all()
         self._sequences, self._ended, self._stepper, self._next_index = {}, [], None, {}
-        self._log = Log(self.stats, self.trace)
         self._kv_memory = KVMemory(self.kv_cache_bytes)
-
-    def _discard_kept(self, sequence: Sequence) -> None:
-        if sequence.kept is not None and self._stepper is not None:
-            self._stepper.cache.discard(sequence.kept)
-        sequence.kept = None
-
-    def _forget_kept_memory(self, stepper: Stepper) -> None:
-        """Drop keys and values that other weights have made, or that were cut for another pool."""
-        stepper.cache.forget_all()
-        for sequence in self._everyone:
-            self._discard_kept(sequence)

@@ -70,14 +70,14 @@ class SavedRow:
 
     blocks: list[Tensor]
     """For each block of the pool [tensors, kv_heads, length, head_dim]."""
-    logits: Tensor | None = None
-    """[V] after the last token; None where the next token has been drawn."""
-    hidden: Tensor | None = None
+    logits: Tensor
+    """[V] after the last token."""
+    hidden: Tensor
     """[D] of the last token."""
 
     @property
     def num_bytes(self) -> int:
-        return sum(t.nbytes for t in (*self.blocks, self.logits, self.hidden) if t is not None)
+        return sum(each.nbytes for each in (*self.blocks, self.logits, self.hidden))
 
 
 class KVPool:

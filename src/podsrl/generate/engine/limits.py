@@ -28,7 +28,7 @@ class MemoryPlan:
     """Slots of one call, and the memory that they take.
 
     Example: 1 MiB at 512 bytes per token holds 2,048 tokens. For rows of at most 50 tokens there are 39 slots of 25,600
-    bytes; the remaining 98 tokens are for prompts and paused rollouts.
+    bytes; the remaining 98 tokens are for prompts.
     """
 
     num_slots: int
@@ -46,7 +46,7 @@ class MemoryPlan:
 
     @property
     def cache_bytes(self) -> int | None:
-        """Bytes left for shared prompts and paused rollouts; None: no bound."""
+        """Bytes left for shared prompts; None: no bound."""
         return None if self.kv_cache_bytes is None else max(0, self.kv_cache_bytes - self.num_slots * self.row_bytes)
 
     @property
@@ -64,8 +64,8 @@ def plan_memory(
 ) -> MemoryPlan:
     """Divide the memory into slots that hold the longest request.
 
-    One slot's worth is left for the prompts that waiting rollouts start from, and for paused ones. The slots of a bound
-    do not depend on how many rollouts are wanted now, since more may arrive.
+    One slot's worth is left for the prompts that waiting rollouts start from. The slots of a bound do not
+    depend on how many rollouts are wanted now, since more may arrive.
 
     Raises:
         UsageError: a request that can never fit, with the numbers.

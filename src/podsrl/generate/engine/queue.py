@@ -1,4 +1,4 @@
-"""Sequences that wait for the scheduler, and the keys and values that are kept for them outside the batch."""
+"""Sequences that wait for the scheduler, and the prompts that are kept for them outside the batch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Prefix = tuple[int, ...]
 
 
 class PrefixCache:
-    """Copies of rows: of prompts that more sequences will start from, and of paused sequences.
+    """Copies of the rows of prompts that more sequences will start from.
 
-    Beyond `max_bytes` nothing is kept. The tokens are then recomputed, which costs time and never changes a token.
+    Beyond `max_bytes` nothing is kept. Prompts are then read again, which costs time and never changes a token.
     `account` counts these bytes with the rest of the key-value memory.
     """
 
@@ -30,33 +30,24 @@ class PrefixCache:
         self.num_bytes = 0
         """Bytes kept now."""
         self.prompts: dict[Prefix, SavedRow] = {}
-        """Kept prompts. The copy of a paused sequence is its own (`Sequence.kept`)."""
+        """Kept prompts."""
         self._account = account
 
-    def keep(
-        self, pool: KVPool, row: int, length: int, logits: Tensor | None = None, hidden: Tensor | None = None
-    ) -> SavedRow | None:
-        """Copy the first `length` tokens of a row; None where the bound leaves no room."""
-        size = pool.row_bytes(length) + sum(t.nbytes for t in (logits, hidden) if t is not None)
+    def keep(self, prompt: Prefix, pool: KVPool, row: int, logits: Tensor, hidden: Tensor) -> None:
+        """Copy the first tokens of a row, which are this prompt, where the bound leaves room."""
+        size = pool.row_bytes(len(prompt)) + logits.nbytes + hidden.nbytes
         if self.max_bytes is not None and self.num_bytes + size > self.max_bytes:
-            return None
+            return
         self._account.take(size)
         self.num_bytes += size
-        return SavedRow(
-            [block[:, row, :, :length].clone() for block in pool.blocks],
-            None if logits is None else logits.clone(),
-            None if hidden is None else hidden.clone(),
-        )
-
-    def discard(self, saved: SavedRow | None) -> None:
-        """Give a copy's memory back."""
-        if saved is not None:
-            self.num_bytes -= saved.num_bytes
-            self._account.give(saved.num_bytes)
+        blocks = [block[:, row, :, : len(prompt)].clone() for block in pool.blocks]
+        self.prompts[prompt] = SavedRow(blocks, logits.clone(), hidden.clone())
 
     def forget(self, prompt: Prefix) -> None:
         """Give a prompt's memory back, if it is kept."""
-        self.discard(self.prompts.pop(prompt, None))
+        if (saved := self.prompts.pop(prompt, None)) is not None:
+            self.num_bytes -= saved.num_bytes
+            self._account.give(saved.num_bytes)
 
     def forget_all(self) -> None:
         """Give all prompts' memory back."""
@@ -78,11 +69,6 @@ class Queue:
 
     def __len__(self) -> int:
         return len(self._sequences)
-
-    @property
-    def num_starters(self) -> int:
-        """Waiting sequences without tokens."""
-        return self._num_starters.total()
 
     def add(self, sequences: Iterable[Sequence]) -> None:
         """Let sequences wait."""

@@ -155,11 +155,6 @@ class Rows:
         pairs = zip(self._places[indices].tolist(), self.num_new[indices].tolist(), strict=True)
         return [self._tokens[place, :end] for place, end in pairs]
 
-    def mean_logprobs(self, indices: Ints) -> npt.NDArray[np.float32]:
-        """[K] mean log-probability of the tokens that these sequences have made, 0 where there are none."""
-        histories = self._histories(indices)
-        return np.array([h.logprobs.mean() if len(h) else 0.0 for h in histories], np.float32)
-
     def history_of(self, sequence: Sequence) -> History:
         """A copy of what a running sequence has made."""
         return self._histories(np.array([self.sequences.index(sequence)]))[0]
@@ -206,11 +201,6 @@ class Rows:
         place = np.arange(self.num_rows)
         place[first], place[second] = second, first
         self.lengths, self.newest, self.row_of = self.lengths[place], self.newest[place], place[self.row_of]
-
-    def num_lost_places(self) -> int:
-        """Places of the store that are neither free nor in use, or both; 0 unless there is a bug."""
-        counts = np.bincount([*self._free, *self._places.tolist()], minlength=len(self._tokens))
-        return int(np.abs(counts - 1).sum())
 
     # --- inside ---
 

@@ -1,17 +1,17 @@
 """One rollout being generated: its tokens so far, its state, and which weights drew which token.
 
-    paused ──▶ waiting ──▶ running ──▶ ended
-       ▲          │           │          ▲
-       ├──────────┘           │          │
-       ├──────────────────────┘          │
-       └─────────────────────────────────┘
+    idle ────▶ waiting ──▶ running ──▶ ended
+      ▲          │           │          ▲
+      ├──────────┘           │          │
+      ├──────────────────────┘          │
+      └─────────────────────────────────┘
 
-    paused    known to the engine alone: just submitted, paused by a caller, or on the way to another state
+    idle      known to the engine alone: just submitted, or on the way to another state
     waiting   in the queue, until the scheduler admits it
     running   on a row of the batch: one token per step (a fork of a running sequence starts there)
     ended     finished or aborted; its completion is handed out with the next step
 
-A preempted sequence goes from running through paused to waiting.
+A preempted sequence goes from running through idle to waiting.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ import numpy.typing as npt
 
 from podsrl.errors import UsageError
 from podsrl.generate.base import Request
-from podsrl.generate.engine.kv_pool import SavedRow
 from podsrl.generate.engine.random_numbers import request_key, row_keys
 from podsrl.generate.schedule.job import Job
 from podsrl.lib.watch import Key
 from podsrl.types import Begun, Completion, FinishReason
 
-State = Literal["paused", "waiting", "running", "ended"]
+State = Literal["idle", "waiting", "running", "ended"]
 Ids = Iterable[str | Key]
 """Request ids, or (request id, rollout index) pairs."""
 
 _NEXT: Mapping[State, tuple[State, ...]] = {
-    "paused": ("waiting", "running", "ended"),
-    "waiting": ("paused", "running"),
-    "running": ("paused", "ended"),
+    "idle": ("waiting", "running", "ended"),
+    "waiting": ("idle", "running"),
+    "running": ("idle", "ended"),
     "ended": (),
 }
 
@@ -75,12 +74,10 @@ class Sequence:
     job: Job
     """What the scheduler sees of it."""
     random_key: np.uint64
-    state: State = "paused"
+    state: State = "idle"
     """Changed by `move` alone."""
     history: History = EMPTY
     """Its tokens while it is not running; a running sequence's tokens are in the batch."""
-    kept: SavedRow | None = None
-    """Its keys and values, where a pause kept them."""
     marks: list[tuple[int, int]] = field(default_factory=list)
     """(tokens made before, version): from there on the weights of that version draw its tokens. Before the first mark
     there are given tokens alone."""

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from podsrl.generate.base import EngineStats
 from podsrl.generate.engine.forward.base import Forward
 from podsrl.generate.engine.forward.zones import Zones
 from podsrl.generate.engine.kv_pool import KVPool
@@ -25,7 +26,6 @@ from podsrl.generate.engine.random_numbers import uniforms_at
 from podsrl.generate.engine.rows import Bools, Ints, Rows
 from podsrl.generate.engine.sampler import draw_mixed
 from podsrl.generate.engine.sequence import Sequence
-from podsrl.generate.engine.steering import Log
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.engine.transfer import to_device, to_host
 from podsrl.generate.schedule.job import Job, Limits
@@ -45,7 +45,7 @@ class Stepper:
     """The running sequences, their memory and their scheduler, for one busy period of the engine.
 
     `limits` are those of the scheduler. `stop_strings` has a matcher for each `Sampling.stop_strings` in use; the
-    engine adds to it.
+    engine adds to it. `stats` may be replaced between two steps.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Stepper:
         limits: Limits,
         *,
         stop_strings: Mapping[tuple[str, ...], StopStrings],
-        log: Log,
+        stats: EngineStats,
         version: int,
     ) -> None:
         self.rows = Rows(pool)
@@ -65,13 +65,13 @@ class Stepper:
         self.scheduler = scheduler
         self.limits = limits
         self.queue = Queue(scheduler, cache)
+        self.stats = stats
         self.has_empty_rows = False
         """Sequences were taken out since the rows were last regrouped."""
         self._forward = forward
         self._pool = pool
         self._device = pool.layout.device
         self._stop_strings = stop_strings
-        self._log = log
         self._version = version
         self._must_recompute = False
         self._zones = Zones()
@@ -98,7 +98,7 @@ class Stepper:
         return max(0, slots - len(self.rows))
 
     def add(self, sequences: list[Sequence]) -> None:
-        """Let paused sequences wait."""
+        """Let idle sequences wait."""
         for sequence in sequences:
             sequence.move("waiting")
         self.queue.add(sequences)
@@ -109,36 +109,27 @@ class Stepper:
             row = int(self.rows.row_of[self.rows.sequences.index(source)])
             self._enter(sequences, [row] * len(sequences))
 
-    def take_out(self, sequences: Iterable[Sequence], *, keep_kv: bool = False) -> None:
-        """Make waiting and running sequences paused ones, keeping keys and values on `keep_kv` where there is room."""
+    def take_out(self, sequences: Iterable[Sequence]) -> None:
+        """Make waiting and running sequences idle ones."""
         chosen = list(sequences)
         waiting = [sequence for sequence in chosen if sequence.state == "waiting"]
         running = {sequence for sequence in chosen if sequence.state == "running"}
         if waiting:
             self.queue.withdraw(waiting)
             for sequence in waiting:
-                sequence.move("paused")
+                sequence.move("idle")
         if running:
-            with torch.inference_mode():
-                self._leave(running, keep_kv)
+            leaving = np.array([sequence in running for sequence in self.rows.sequences], bool)
+            for sequence in self._exit(leaving):
+                sequence.move("idle")
+                if len(sequence.history) == 0:
+                    sequence.marks.clear()
+            self.has_empty_rows = True
 
     def use_weights(self, version: int) -> None:
         """Draw from new weights from now on: running rows are recomputed before the next draw."""
         self._version = version
         self._must_recompute = True
-
-    def _leave(self, sequences: set[Sequence], keep_kv: bool) -> None:
-        leaving = np.array([sequence in sequences for sequence in self.rows.sequences], bool)
-        rows = self.rows.row_of[leaving].tolist()
-        for sequence, row in zip(self._exit(leaving), rows, strict=True):
-            sequence.move("paused")
-            # the newest token is computed again, so that a row returns to where its next forward starts
-            length = len(sequence.request.prompt_ids) + len(sequence.history) - 1
-            if keep_kv and length > 0 and not self._must_recompute:
-                sequence.kept = self.cache.keep(self._pool, row, length)
-            if len(sequence.history) == 0:
-                sequence.marks.clear()
-        self.has_empty_rows = True
 
     # --- a step ---
 
@@ -151,16 +142,14 @@ class Stepper:
         if len(self.rows) == 0:
             self._check_progress()
             return []
-        due, probe_at = self._due(watch), self.scheduler.probe_at
-        self._want_hidden = len(due) > 0 or probe_at is not None
+        due = self._due(watch)
+        self._want_hidden = len(due) > 0
         logits, hidden = self._compute()
-        if probe_at == 0:
-            self._observe(probe_at, logits, hidden)
         if watch is not None and len(due) > 0:
             obey(watch.look(self._live(due, logits, hidden)))
             if self.has_empty_rows:  # a sequence that left may have had broken numbers
                 self._clear_broken(logits, np.arange(self.rows.num_rows))
-        return self._draw(logits, hidden) if len(self.rows) > 0 else []
+        return self._draw(logits) if len(self.rows) > 0 else []
 
     def _due(self, watch: Watch | None) -> Ints:
         """Places of the sequences that the watch is to see now; none is shown twice with as many tokens."""
@@ -189,48 +178,28 @@ class Stepper:
             self._admit(self.queue.admit(self._running_jobs()))
 
     def _admit(self, sequences: list[Sequence]) -> None:
-        """Give each sequence a row; those with the same tokens so far share one. There are three ways to a row:
+        """Give each sequence a row; those with the same tokens so far share one.
 
-        restored  from the sequence's own keys and values, which a pause kept; its newest token is computed next
-        copied    from the prompt cache, with the logits that follow
-        read      by a forward over prompt and tokens, which gives the logits that follow
-
-        Rows of the last two kinds are *fresh*: the next draw needs no forward for them.
+        A row is copied from the prompt cache, or read by a forward over prompt and tokens. Both give the logits that
+        follow, so it is *fresh*: the next draw needs no forward for it.
         """
-        restored, copied, read = Groups(), Groups(), Groups()
+        copied, read = Groups(), Groups()
         for sequence in sequences:
             prefix = sequence.prefix
-            if sequence.kept is not None:
-                groups = restored
-            elif prefix in self.cache.prompts:
-                groups = copied
-            else:
-                groups = read
+            groups = copied if prefix in self.cache.prompts else read
             groups.setdefault(prefix, []).append(sequence)
-        self._restore(restored)
         first = self.rows.num_rows
         self._copy_prompts(copied)
         self._read(read)
         self._num_fresh = self.rows.num_rows - first
         self.queue.forget_prompts(sequences)
 
-    def _restore(self, groups: Groups) -> None:
-        rows = self._add_rows(groups, [len(prefix) - 1 for prefix in groups])
-        for row, members in zip(rows, groups.values(), strict=True):
-            kept = members[0].kept
-            assert kept is not None
-            self._pool.restore_row(kept, row)
-            for sequence in members:
-                self.cache.discard(sequence.kept)
-                sequence.kept = None
-
     def _copy_prompts(self, groups: Groups) -> None:
         rows = self._add_rows(groups, [len(prefix) for prefix in groups])
         for row, prompt in zip(rows, groups, strict=True):
             kept = self.cache.prompts[prompt]
             self._pool.restore_row(kept, row)
-            assert kept.logits is not None
-            self._fresh.append((kept.logits[None], None if kept.hidden is None else kept.hidden[None]))
+            self._fresh.append((kept.logits[None], kept.hidden[None]))
 
     def _read(self, groups: Groups) -> None:
         if not groups:
@@ -238,15 +207,13 @@ class Stepper:
         rows = self._add_rows(groups, [len(prefix) for prefix in groups])
         read = self._forward.read(list(groups), self._pool, rows)
         self._fresh.append((read.logits, read.hidden))
-        stats = self._log.stats
+        stats = self.stats
         for i, (prefix, members) in enumerate(groups.items()):
             num_prompt = len(members[0].request.prompt_ids)
             stats.prompt_tokens += num_prompt
             stats.recomputed_tokens += len(prefix) - num_prompt
             if self.queue.is_wanted(prefix):
-                kept = self.cache.keep(self._pool, rows[i], len(prefix), read.logits[i], read.hidden[i])
-                if kept is not None:
-                    self.cache.prompts[prefix] = kept
+                self.cache.keep(prefix, self._pool, rows[i], read.logits[i], read.hidden[i])
 
     def _add_rows(self, groups: Groups, lengths: list[int]) -> range:
         rows = self.rows.add_rows(lengths, [prefix[-1] for prefix in groups])
@@ -266,7 +233,7 @@ class Stepper:
             rows.lengths[:num_old] += 1
         parts += self._fresh
         self._fresh, self._num_fresh, self._must_recompute = [], 0, False
-        stats = self._log.stats
+        stats = self.stats
         stats.rows_used = max(stats.rows_used, rows.num_rows)
         stats.slots_used = max(stats.slots_used, len(rows))
         if len(parts) == 1:
@@ -282,7 +249,7 @@ class Stepper:
         length = int(lengths.max()) + 1
         self._pool.reserve(self.rows.num_rows, length)
         tokens, positions = to_device(self._device, self.rows.newest[:num_rows], lengths.copy())
-        self._log.stats.forwarded += num_rows
+        self.stats.forwarded += num_rows
         is_even = int(lengths.min()) + 1 == length
         output = self._forward(
             tokens,
@@ -299,29 +266,27 @@ class Stepper:
         """Read all tokens of rows 0 .. num_rows - 1 with the new weights."""
         prefixes = [self.rows.prefix_of_row(row) for row in range(num_rows)]
         self._pool.reserve(self.rows.num_rows, max(map(len, prefixes)))
-        self._log.stats.recomputed_tokens += sum(map(len, prefixes))
+        self.stats.recomputed_tokens += sum(map(len, prefixes))
         read = self._forward.read(prefixes, self._pool, range(num_rows))
         return read.logits, read.hidden
 
     # --- the draw ---
 
-    def _draw(self, logits: Tensor, hidden: Tensor | None) -> list[Ended]:
+    def _draw(self, logits: Tensor) -> list[Ended]:
         rows = self.rows
         uniforms = uniforms_at(rows.random_keys, rows.num_new)
         given = to_device(logits.device, uniforms, *(() if rows.has_own_rows else (rows.row_of,)))
         drawn = draw_mixed(logits, given[1] if len(given) > 1 else None, given[0], rows.samplings, rows.sampling_of)
         tokens, logprobs = to_host(*drawn)
         rows.record(tokens, logprobs)
-        self._log.stats.steps += 1
-        self._log.stats.tokens += len(tokens)
+        self.stats.steps += 1
+        self.stats.tokens += len(tokens)
         reasons = self._reasons(tokens, logprobs)
         done = reasons > 0
         ended = list[Ended]()
         if done.any():
             self._clear_broken(logits, np.unique(rows.row_of[reasons == _INVALID]))
             ended = self._finish(done, reasons)
-        if self.scheduler.probe_at:
-            self._observe(self.scheduler.probe_at, logits, hidden)
         if len(rows) > 0:
             rows.regroup(tokens[~done] if ended else tokens)
         else:
@@ -375,21 +340,6 @@ class Stepper:
 
     # --- what scheduler and watch see ---
 
-    def _observe(self, probe_at: int, logits: Tensor, hidden: Tensor | None) -> None:
-        """Show the scheduler what the newest token was drawn from, for sequences with exactly `probe_at` tokens."""
-        rows = self.rows
-        members = np.flatnonzero(rows.num_new == probe_at)
-        if len(members) == 0:
-            return
-        live = self._live(members, logits, hidden)
-        means = torch.from_numpy(rows.mean_logprobs(members)).to(logits.device)
-        columns = [live.hidden[live.row_of].float(), means[:, None], live.entropies[live.row_of][:, None]]
-        features = torch.cat(columns, dim=1).cpu().numpy()
-        jobs = [rows.sequences[i].job for i in members.tolist()]
-        for job in jobs:
-            job.num_tokens = probe_at
-        self.scheduler.observe(jobs, features)
-
     def _live(self, members: Ints, logits: Tensor, hidden: Tensor | None) -> Live:
         assert hidden is not None, "wanted"
         row_of = torch.from_numpy(self.rows.row_of[members]).to(logits.device)
@@ -430,10 +380,8 @@ class Stepper:
         self.rows.add(sequences, rows)
         for sequence in sequences:
             sequence.move("running")
-        self._log.enter(sequences)
 
     def _exit(self, leaving: Bools) -> list[Sequence]:
         sequences = self.rows.take(leaving)
         self.queue.has_changed = True
-        self._log.leave(sequences)
         return sequences

@@ -9,14 +9,13 @@ from itertools import islice
 from podsrl.errors import UsageError
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """One rollout to be generated, as a scheduler sees it. Two jobs are equal only if they are the same object.
 
     Example:
-        >>> job = Job("a", 0, prompt_length=10, max_new_tokens=64, order=0, num_tokens=3, predicted=20.0)
-        >>> job.row_length, job.remaining
-        (13, 17.0)
+        >>> Job("a", 0, prompt_length=10, max_new_tokens=64, order=0, num_tokens=3).row_length
+        13
     """
 
     request_id: str
@@ -27,26 +26,32 @@ class Job:
     """Tokens, at least 1."""
     max_new_tokens: int
     order: int
-    """Arrival number, unique; kept when the job is paused and comes back."""
+    """Arrival number, unique; kept when the job is preempted and comes back."""
     num_tokens: int = 0
-    """New tokens made so far; the engine or the simulator keeps it current."""
-    predicted: float | None = None
-    """Predicted total of new tokens, set by the scheduler."""
+    """New tokens made so far; the engine keeps it current."""
 
     @property
     def row_length(self) -> int:
         """Tokens of KV memory that the next step needs for this job's row."""
         return self.prompt_length + self.num_tokens
 
-    @property
-    def remaining(self) -> float:
-        """New tokens expected still to come, at least 1; the token limit where nothing is predicted."""
-        total = self.max_new_tokens if self.predicted is None else min(self.predicted, self.max_new_tokens)
-        return max(1.0, total - self.num_tokens)
+
+Order = Callable[[Sequence[Job]], list[Job]]
+"""Pending jobs -> the same jobs, next first."""
 
 
-Order = Callable[[Sequence[Job], int], list[Job]]
-"""(pending jobs, number of slots) -> the same jobs, next first; see orders.py."""
+def fifo(jobs: Sequence[Job]) -> list[Job]:
+    """First come, first served; a job that was preempted keeps its place."""
+    return sorted(jobs, key=lambda job: job.order)
+
+
+def breadth(jobs: Sequence[Job]) -> list[Job]:
+    """Lowest index first, so that all groups grow alike: least waste where groups may be closed (`steer.close`)."""
+    return sorted(jobs, key=lambda job: (job.index, job.order))
+
+
+ORDERS: dict[str, Order] = {"fifo": fifo, "breadth": breadth}
+"""Refill orders: which pending job takes the next free slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +72,8 @@ class Limits:
 class Pending:
     """Waiting jobs; sorted only when one is asked for after a change."""
 
-    def __init__(self, order: Order, num_slots: int) -> None:
+    def __init__(self, order: Order) -> None:
         self._order = order
-        self._num_slots = num_slots
         self._jobs: dict[Job, None] = {}  # a dict: sorted by insertion, removal in constant time
         self._is_sorted = True
 
@@ -89,7 +93,7 @@ class Pending:
     def next(self, count: int) -> list[Job]:
         """The next `count` jobs or all there are, without taking them."""
         if not self._is_sorted:
-            self._jobs = dict.fromkeys(self._order(tuple(self._jobs), self._num_slots))
+            self._jobs = dict.fromkeys(self._order(tuple(self._jobs)))
             self._is_sorted = True
         return list(islice(self._jobs, max(0, count)))
 

@@ -51,7 +51,7 @@ class VLLM(Generator):
         llm: a `vllm.LLM` with priorities and processed log-probs.
         watch: of its own processes; None: its engine is in this one.
         seed: of the rollouts' random numbers.
-        scheduler: `rollouts.scheduler`, as far as vLLM has a counterpart.
+        scheduler: `rollouts.scheduler`; vLLM takes the refill order of it.
         max_tokens: most tokens of a prompt with its completion.
         tied: name of a weight -> its other names (`tied_names`).
         weights_parent: where the weights for its processes are written; "": in shared memory.
@@ -79,7 +79,7 @@ class VLLM(Generator):
             watch.wake_by(partial(_wake, llm.llm_engine.engine_core))
         self._timeout_seconds = timeout_seconds
         self._num_slots: int = llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
-        self._priorities = Priorities(scheduler, self._num_slots)
+        self._priorities = Priorities(scheduler)
         self._salt = new_cache_salt()
         self._running: dict[str, _Rollout] = {}  # by vLLM's id
         self._num_asked = 0
@@ -182,9 +182,7 @@ class VLLM(Generator):
                 while not inbox:
                     self._step()
                 drawn = self._completion(*inbox.popleft())
-                found = whole_of(asked[drawn.request_id], drawn)
-                self._priorities.finish(found)
-                yield found
+                yield whole_of(asked[drawn.request_id], drawn)
         finally:
             self._drop([key for key in keys if key in self._running])
 

@@ -11,7 +11,6 @@ from podsrl.generate.base import EngineStats, Sampling, Setting
 from podsrl.generate.vllm import start
 from podsrl.generate.vllm.generator import VLLM
 from podsrl.generate.vllm.handover import tied_names
-from podsrl.generate.vllm.order import check_scheduler
 from podsrl.generate.vllm.sampling import check_drawing
 from podsrl.generate.vllm.watch import Watch
 
@@ -63,7 +62,6 @@ def make_vllm(
         timeout_seconds=timeout_seconds,
         **options,
     )
-    check_scheduler(setting.scheduler)
     _check_model(setting)
     with start.untouched():
         start.import_vllm()
@@ -142,7 +140,6 @@ def check_options_of_vllm(
 def check_run(config: RunConfig) -> None:
     """UsageError: the run wants what vLLM has no counterpart of."""
     rollouts, evaluation = config.rollouts, config.eval
-    check_scheduler(rollouts.scheduler)
     for section, sampling in (
         ("rollouts", Sampling(temperature=rollouts.temperature, top_p=rollouts.top_p, min_p=rollouts.min_p)),
         ("eval", Sampling(temperature=evaluation.temperature, top_p=evaluation.top_p)),

@@ -80,7 +80,7 @@ class VLLMServer(Generator):
         self._seed, self._retry_seconds, self._timeout_seconds = setting.seed, retry_seconds, timeout_seconds
         self._vocabulary = vocabulary_size(setting)
         self._num_slots = setting.num_slots or MAX_OPEN
-        self._priorities = Priorities(setting.scheduler, self._num_slots)
+        self._priorities = Priorities(setting.scheduler)
         self._stats, self._names = EngineStats(), count()
         self._salt, self._num_failures = new_cache_salt(), 0
         self._label, self._is_given, self._has_labels = "", False, True  # the weights' name on the server
@@ -213,9 +213,7 @@ class VLLMServer(Generator):
                 self._stats.tokens += len(found.token_ids)
                 self._stats.forwarded += len(found.token_ids)
                 self._stats.prompt_tokens += prompts[found.request_id, found.index]
-                found = whole_of(asked[found.request_id], found)
-                self._priorities.finish(found)
-                yield found
+                yield whole_of(asked[found.request_id], found)
         finally:
             own = set(jobs)
             if not all(job.is_done for job in jobs):

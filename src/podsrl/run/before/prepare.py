@@ -17,7 +17,7 @@ from podsrl.control import Budget
 from podsrl.errors import UsageError
 from podsrl.generate import Kind, resolve_generator
 from podsrl.generate.engine.stop_strings import StopStrings
-from podsrl.generate.schedule.scheduler import Limits, make_scheduler
+from podsrl.generate.schedule.scheduler import named
 from podsrl.lib.slots import Slots
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
 from podsrl.run.before.advice import (
@@ -210,7 +210,7 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
 
 
 def _resolve_names(config: RunConfig) -> Found:
-    make_scheduler(config.rollouts.scheduler, Limits(num_slots=1, num_tokens=1), option="rollouts.scheduler")
+    named(config.rollouts.scheduler, "rollouts.scheduler")
     select = config.select
     rule = resolve_rule(select.rule, rule_options(config))
     algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta", "shape", "bound"}))

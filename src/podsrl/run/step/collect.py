@@ -19,7 +19,6 @@ from typing import Any
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError, short
 from podsrl.generate import Generator, Kind, Sampling, Watch, add_stats
-from podsrl.generate.schedule.lengths import request_id
 from podsrl.lib.stages import EXCHANGE
 from podsrl.policy import prompt_ids, replies_ids
 from podsrl.run.step.agreement import check_same_asks
@@ -347,6 +346,16 @@ class Collector:
         prompt_ids = self.prompt_ids(each.group.task)
         begun = tuple(done for done in each.begun if done.is_postponed)
         return replace(each, group=replace(each.group, prompt_ids=prompt_ids, rollouts=own), begun=begun)
+
+
+def request_id(step: int, place: int, task_id: str) -> str:
+    """Name the request, and the group, of the task at one place of a step.
+
+    Example:
+        >>> request_id(12, 3, "gsm8k/train/7")
+        's12/3/gsm8k/train/7'
+    """
+    return f"s{step}/{place}/{task_id}"
 
 
 def new_group(name: str, task: Task) -> Group:

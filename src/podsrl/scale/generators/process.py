@@ -31,9 +31,8 @@ class ProcessGenerator(Generator):
     """A worker in a child process. The child starts at once, and the first call waits until it is ready.
 
     Its abilities are "beside" and those of the worker's generator that travel: "join", "start", "abort_rollouts",
-    "watch" and "proof". "pause" and "fork" do not: they need the generator's own process. A watch is one of parts that
-    have names (`Steering`): the child makes it anew. Completions wait in a socket until they are read, and the child
-    waits where that is full: a pool reads them at once.
+    "watch" and "proof". A watch is one of parts that have names (`Steering`): the child makes it anew. Completions wait
+    in a socket until they are read, and the child waits where that is full: a pool reads them at once.
 
     Args:
         blueprint: of the worker.
@@ -70,7 +69,7 @@ class ProcessGenerator(Generator):
 
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"beside", *self._ready()["abilities"]}) - {"partial", "pause", "fork"}
+        return frozenset({"beside", *self._ready()["abilities"]}) - {"partial"}
 
     def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
         """Begin now, beside the caller; completions are decoded when they are read.

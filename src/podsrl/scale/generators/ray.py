@@ -97,7 +97,7 @@ class RayGenerator(Generator):
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
         """ "beside", and those of the worker's generator that need no place in this process."""
-        return frozenset({"beside", *self.facts["abilities"]}) - {"partial", "pause", "fork"}
+        return frozenset({"beside", *self.facts["abilities"]}) - {"partial"}
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
-import gc
 import math
 
 import numpy as np
 import pytest
 
+from benchmarks.infinite_sampling.predict import LeastSquares, LengthRegression, TaskMean
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
-from podsrl.generate.schedule.lengths import LeastSquares, LengthRegression, TaskMean, request_id, task_of
 
 
-def job_of(request_id: str = "s1/0/q", length: int = 0, prompt_length: int = 8, index: int = 0) -> Job:
+def job_of(request_id: str = "q", length: int = 0, prompt_length: int = 8, index: int = 0) -> Job:
     return Job(request_id, index, prompt_length=prompt_length, max_new_tokens=256, order=index, num_tokens=length)
 
 
-def end(predictor: TaskMean | LengthRegression, job: Job, length: int) -> None:
+def end(regression: LengthRegression, job: Job, length: int) -> None:
     job.num_tokens = length
-    predictor.finish(job)
-
-
-@pytest.mark.parametrize("task_id", ["7+5", "gsm8k/train/7", "s1/2", "s1/2/3", "s1", "/", "12/7"])
-def test_the_task_of_a_request_is_what_follows_step_and_place(task_id: str) -> None:
-    assert request_id(12, 3, task_id) == f"s12/3/{task_id}"
-    assert task_of(request_id(12, 3, task_id)) == task_of(request_id(7, 40, task_id)) == task_id
-
-
-@pytest.mark.parametrize("name", ["plain", "eval/3/7+5", "gsm8k/train/7", "steps1/2/x", "s1/x/2"])
-def test_a_request_named_in_another_way_is_its_own_task(name: str) -> None:
-    assert task_of(name) == name
+    regression.finish(job)
 
 
 def test_a_task_mean_is_the_geometric_mean_of_the_first_rollouts() -> None:
     mean = TaskMean()
-    for length in (2, 8):
-        end(mean, job_of("s1/0/q"), length)
-    end(mean, job_of("s1/1/other"), 32)
-    assert mean.of("s9/1/q") == pytest.approx(4.0)
-    assert mean.of("s9/0/unseen") == pytest.approx(8.0)
-
-
-def test_a_task_mean_forgets_exponentially() -> None:
-    mean = TaskMean(rate=0.5)
-    for length in (1, 1, 16):
-        end(mean, job_of(), length)
+    for task, length in (("q", 2), ("q", 8), ("other", 32)):
+        mean.learn(job_of(task, length))
     assert mean.of("q") == pytest.approx(4.0)
-
-
-def test_nothing_is_predicted_before_anything_was_learned() -> None:
-    for predictor in (TaskMean(), LengthRegression()):
-        job = job_of()
-        predictor.submit([job])
-        assert job.predicted is None
+    assert mean.of("unseen") == pytest.approx(8.0)
 
 
 def test_one_sample_at_a_time_gives_the_ridge_solution() -> None:
@@ -70,15 +43,14 @@ def test_one_sample_at_a_time_gives_the_ridge_solution() -> None:
 
 def test_a_prediction_at_submission_uses_the_tasks_own_mean() -> None:
     regression = LengthRegression()
-    for step in range(30):
-        for place, (task, length) in enumerate((("short", 5), ("long", 80))):
-            job = job_of(f"s{step}/{place}/{task}")
+    for _ in range(30):
+        for task, length in (("short", 5), ("long", 80)):
+            job = job_of(task)
             regression.submit([job])
             end(regression, job, length)
-    jobs = [job_of("s99/1/short"), job_of("s99/0/long")]
+    jobs = [job_of("short"), job_of("long")]
     regression.submit(jobs)
-    assert jobs[0].predicted == pytest.approx(5, rel=0.3)
-    assert jobs[1].predicted == pytest.approx(80, rel=0.3)
+    assert [regression.predicted[job] for job in jobs] == pytest.approx([5, 80], rel=0.3)
 
 
 def test_a_job_that_comes_back_keeps_what_was_seen_of_it() -> None:
@@ -91,9 +63,9 @@ def test_a_job_that_comes_back_keeps_what_was_seen_of_it() -> None:
     job = job_of(length=1)
     regression.submit([job])
     regression.observe([job], np.full((1, 2), 5, dtype=np.float32))
-    seen = job.predicted
+    seen = regression.predicted[job]
     regression.submit([job])
-    assert job.predicted == seen
+    assert regression.predicted[job] == seen
 
 
 def test_broken_features_do_not_reach_other_predictions() -> None:
@@ -102,24 +74,9 @@ def test_broken_features_do_not_reach_other_predictions() -> None:
         job = job_of()
         regression.submit([job])
         regression.observe([job], np.array(features, dtype=np.float32))
+        predicted = regression.predicted.get(job, math.nan)
         end(regression, job, 10)
-    assert job.predicted is not None and math.isfinite(job.predicted)
-
-
-def test_a_rollout_without_a_token_counts_as_one_token() -> None:
-    for predictor in (TaskMean(), LengthRegression()):
-        first, second = job_of(), job_of()
-        predictor.submit([first])
-        end(predictor, first, 0)
-        predictor.submit([second])
-        assert second.predicted == pytest.approx(1.0, abs=0.01)
-
-
-def test_an_aborted_job_is_forgotten_with_its_object() -> None:
-    regression = LengthRegression()
-    regression.submit([job_of()])
-    gc.collect()
-    assert len(regression._early_inputs) == 0
+    assert math.isfinite(predicted)
 
 
 def test_features_of_another_width_are_refused() -> None:
@@ -129,12 +86,6 @@ def test_features_of_another_width_are_refused() -> None:
     regression.observe([job], np.ones((1, 3), dtype=np.float32))
     with pytest.raises(UsageError, match="2 columns, earlier ones had 3"):
         regression.observe([job], np.ones((1, 2), dtype=np.float32))
-
-
-@pytest.mark.parametrize("rate", [0.0, 1.5, math.nan])
-def test_a_rate_out_of_range_is_refused(rate: float) -> None:
-    with pytest.raises(UsageError, match="rate ="):
-        TaskMean(rate=rate)
 
 
 def test_a_negative_probe_is_refused() -> None:
@@ -154,7 +105,7 @@ def test_wide_hidden_states_are_projected_and_still_tell_lengths_apart() -> None
         regression.submit([job])
         regression.observe([job], np.concatenate([hidden, [-1.0, 0.5]])[None].astype(np.float32))
         if i >= 300:
-            errors.append(abs(np.log(job.predicted or 1.0) - np.log(80 if kind else 20)))
+            errors.append(abs(np.log(regression.predicted.get(job, 1.0)) - np.log(80 if kind else 20)))
         job.num_tokens = 80 if kind else 20
         regression.finish(job)
     assert regression._late is not None and regression._late.width == 3 + 128 + 2

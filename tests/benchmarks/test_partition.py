@@ -7,8 +7,8 @@ from itertools import combinations, product
 
 import pytest
 
+from benchmarks.infinite_sampling.partition import fullest, lpt, makespan, partition
 from podsrl.errors import UsageError
-from podsrl.generate.schedule.partition import fullest, lpt, makespan, partition
 
 
 def least_makespan(lengths: list[float], num_slots: int) -> float:

@@ -1,8 +1,8 @@
 """Online predictors of a rollout's length: each rollout is predicted before the predictor learns from it.
 
-    TaskMean           the running mean of the task's rollouts, or of all rollouts where the task is new: the baseline
     LengthRegression   recursive least squares on log-length: at submission from the prompt's length and the task's
                        mean, after k tokens also from what the policy has computed anyway (hidden state, entropy …)
+    KnownLengths       the true lengths
 
 The paper trains a separate regressor on the text; here the policy's own hidden state is the text's summary. Lengths
 drift as the policy learns: the task's mean forgets, and the regression has it as a feature.
@@ -10,11 +10,9 @@ drift as the policy learns: the task's mean forgets, and the regression has it a
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +20,25 @@ import numpy.typing as npt
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.job import Job
 
-_STEP_AND_PLACE = re.compile(r"\As\d+/\d+/")
 _MAX_WIDTH = 128
 """Hidden states wider than this are projected."""
+_RATE = 0.02
+"""Weight of the newest rollout in a task's mean once there are many; the first 1 / rate count alike."""
 Features = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 
 
 class Predictor(Protocol):
-    """Fills `job.predicted`, the expected total of new tokens."""
+    """Predicts the total of new tokens of jobs that have not ended."""
 
     @property
     def probe_at(self) -> int | None:
         """Ask for features when a job has made exactly this many tokens; None: never."""
+        ...
+
+    @property
+    def predicted(self) -> Mapping[Job, float]:
+        """Tokens, of the jobs for which something is known."""
         ...
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -50,62 +54,51 @@ class Predictor(Protocol):
         ...
 
 
-def request_id(step: int, place: int, task_id: str) -> str:
-    """Name the request for the task at one place of a step; `task_of` finds the task in it.
-
-    Example:
-        >>> request_id(12, 3, "gsm8k/train/7")
-        's12/3/gsm8k/train/7'
-    """
-    return f"s{step}/{place}/{task_id}"
+def remaining(predictor: Predictor, job: Job) -> float:
+    """New tokens expected still to come, at least 1; the token limit where nothing is predicted."""
+    total = min(predictor.predicted.get(job, job.max_new_tokens), job.max_new_tokens)
+    return max(1.0, total - job.num_tokens)
 
 
-def task_of(request_id: str) -> str:
-    """The task of a request: what follows step and place, or the whole id if it has another form.
+class KnownLengths:
+    """A predictor that knows the true lengths of jobs."""
 
-    Example:
-        >>> task_of("s12/3/gsm8k/train/7"), task_of("7+5")
-        ('gsm8k/train/7', '7+5')
-    """
-    return _STEP_AND_PLACE.sub("", request_id)
+    probe_at = None
+
+    def __init__(self, lengths: Mapping[Job, int]) -> None:
+        self.predicted = lengths
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Nothing: the lengths are known; so it is below."""
+
+    def observe(self, jobs: Sequence[Job], features: Features) -> None: ...
+
+    def finish(self, job: Job) -> None: ...
 
 
 class TaskMean:
-    """Running mean of log-length, exponentially forgetting, for each task (`task_of` a request id) and over all.
-
-    `rate` is the weight of the newest rollout once there are many, in (0, 1]; the first 1 / rate count alike.
+    """Running mean of log-length, exponentially forgetting, for each task (the job's `request_id`) and over all.
 
     Example:
         >>> mean = TaskMean()
-        >>> mean.finish(Job("a", 0, prompt_length=1, max_new_tokens=9, order=0, num_tokens=6))
+        >>> mean.learn(Job("a", 0, prompt_length=1, max_new_tokens=9, order=0, num_tokens=6))
         >>> round(mean.of("a"), 6), round(mean.of("new task"), 6)
         (6.0, 6.0)
     """
 
-    probe_at = None
-
-    def __init__(self, rate: float = 0.02) -> None:
-        if not 0 < rate <= 1:
-            raise UsageError(f"rate = {rate}: wanted a number in (0, 1]")
-        self._rate = rate
+    def __init__(self) -> None:
         self._means: dict[str | None, tuple[int, float]] = {}  # task, None for all -> rollouts seen, mean log-length
 
-    def of(self, request_id: str) -> float | None:
-        """Predicted tokens of a request's rollouts; None before the first rollout has ended."""
-        known = self._means.get(task_of(request_id)) or self._means.get(None)
+    def of(self, task: str) -> float | None:
+        """Predicted tokens of a task's rollouts; None before the first rollout has ended."""
+        known = self._means.get(task) or self._means.get(None)
         return None if known is None else float(np.exp(known[1]))
 
-    def submit(self, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            job.predicted = self.of(job.request_id)
-
-    def observe(self, jobs: Sequence[Job], features: Features) -> None:
-        """Nothing: features do not change the task's mean."""
-
-    def finish(self, job: Job) -> None:
-        for key in (task_of(job.request_id), None):
+    def learn(self, job: Job) -> None:
+        """Take in a job that has ended."""
+        for key in (job.request_id, None):
             count, mean = self._means.get(key, (0, 0.0))
-            rate = max(self._rate, 1 / (count + 1))
+            rate = max(_RATE, 1 / (count + 1))
             self._means[key] = (count + 1, mean + rate * (_log_length(job) - mean))
 
 
@@ -123,7 +116,7 @@ class LengthRegression:
         ...     regression.finish(job)
         >>> jobs = [Job("new", i, prompt_length=10 * i, max_new_tokens=99, order=i) for i in (1, 2)]
         >>> regression.submit(jobs)
-        >>> jobs[0].predicted < jobs[1].predicted
+        >>> regression.predicted[jobs[0]] < regression.predicted[jobs[1]]
         True
     """
 
@@ -131,26 +124,25 @@ class LengthRegression:
         if probe_at is not None and probe_at < 0:
             raise UsageError(f"probe_at = {probe_at}: wanted None or at least 0")
         self.probe_at = probe_at
+        self.predicted: dict[Job, float] = {}
         self._mean = TaskMean()
         self._early = LeastSquares(3)
         self._late: LeastSquares | None = None
         self._scale = 1.0
-        # weak: an aborted job is never finished
-        self._early_inputs: WeakKeyDictionary[Job, Floats] = WeakKeyDictionary()
-        self._late_inputs: WeakKeyDictionary[Job, Floats] = WeakKeyDictionary()
+        self._early_inputs: dict[Job, Floats] = {}
+        self._late_inputs: dict[Job, Floats] = {}
 
     def submit(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            if job in self._early_inputs:  # it was preempted or paused, and keeps its prediction
+            if job in self._early_inputs:  # it was preempted, and keeps its prediction
                 continue
             mean = self._mean.of(job.request_id)
             inputs = np.array([1.0, np.log(job.prompt_length), np.log(mean or 1.0)])
             self._early_inputs[job] = inputs
             if mean is not None:
-                job.predicted = float(np.exp(self._early.predict(inputs)))
+                self.predicted[job] = float(np.exp(self._early.predict(inputs)))
 
     def observe(self, jobs: Sequence[Job], features: Features) -> None:
-        self.submit(jobs)  # a fork of a running rollout comes without having waited
         # a rollout with broken logits ends by itself; its features must not reach the others' predictions
         wide = _narrowed(np.nan_to_num(features.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
         if self._late is None:
@@ -163,13 +155,13 @@ class LengthRegression:
         for job, row, predicted in zip(jobs, rows, np.exp(self._late.predict(rows)), strict=True):
             self._late_inputs[job] = row
             if self._late.num_seen:
-                job.predicted = float(predicted)
+                self.predicted[job] = float(predicted)
 
     def finish(self, job: Job) -> None:
         target = _log_length(job)
-        self._mean.finish(job)
-        if job in self._early_inputs:  # a fork of a running rollout was perhaps never seen
-            self._early.learn(self._early_inputs.pop(job), target)
+        self._mean.learn(job)
+        self.predicted.pop(job, None)
+        self._early.learn(self._early_inputs.pop(job), target)
         if self._late is not None and job in self._late_inputs:
             self._late.learn(self._late_inputs.pop(job), target)
 
