@@ -11,10 +11,10 @@ exponential in it; for g in the input none exists unless P = NP.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapreplace
 from itertools import accumulate
 
 from podsrl.errors import UsageError
-from podsrl.lib.balance import longest_first
 
 Partition = list[list[int]]
 
@@ -59,7 +59,13 @@ def lpt(lengths: Sequence[float], num_slots: int) -> Partition:
         >>> lpt([5, 4, 3], 2)
         [[0], [1, 2]]
     """
-    return longest_first(lengths, num_slots, spread_ties=False)
+    slots: Partition = [[] for _ in range(num_slots)]
+    loads = [(0.0, slot) for slot in range(num_slots)]
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        load, slot = loads[0]
+        slots[slot].append(place)
+        heapreplace(loads, (load + lengths[place], slot))
+    return slots
 
 
 def makespan(lengths: Sequence[float], slots: Partition) -> float:

@@ -10,12 +10,6 @@ from hypothesis import strategies as st
 
 from podsrl.lib.balance import longest_first
 
-
-def share_groups(costs: list[int], num_processes: int) -> list[list[int]]:
-    """As processes share the groups of a step."""
-    return longest_first(costs, num_processes, spread_ties=True)
-
-
 COSTS = st.lists(st.integers(0, 10_000), min_size=1, max_size=40)
 
 
@@ -25,7 +19,7 @@ def loads(costs: list[int], shares: list[list[int]]) -> list[int]:
 
 @given(COSTS, st.integers(1, 9))
 def test_every_group_goes_to_one_process_the_costliest_first(costs: list[int], num_processes: int) -> None:
-    shares = share_groups(costs, num_processes)
+    shares = longest_first(costs, num_processes)
     assert len(shares) == num_processes
     assert sorted(itertools.chain(*shares)) == list(range(len(costs)))
     assert all(share == sorted(share, key=lambda i: (-costs[i], i)) for share in shares)
@@ -34,7 +28,7 @@ def test_every_group_goes_to_one_process_the_costliest_first(costs: list[int], n
 @given(COSTS, st.integers(1, 9))
 def test_no_process_has_more_than_a_mean_share_and_one_group(costs: list[int], num_processes: int) -> None:
     """List scheduling's bound: the fullest was the emptiest before its last group."""
-    fullest = max(loads(costs, share_groups(costs, num_processes)))
+    fullest = max(loads(costs, longest_first(costs, num_processes)))
     assert fullest <= sum(costs) / num_processes + max(costs) * (1 - 1 / num_processes) + 1e-9
 
 
@@ -49,13 +43,13 @@ def test_small_cases_are_within_four_thirds_of_the_best_split_there_is() -> None
             )
             for places in itertools.product(range(num_processes), repeat=num_groups)
         )
-        found = max(loads(costs, share_groups(costs, num_processes)))
+        found = max(loads(costs, longest_first(costs, num_processes)))
         assert found <= best * (4 / 3 - 1 / (3 * num_processes)) + 1e-9
 
 
 def test_groups_without_cost_are_spread_evenly() -> None:
-    assert share_groups([0, 0, 0, 0, 0], 2) == [[0, 2, 4], [1, 3]]
+    assert longest_first([0, 0, 0, 0, 0], 2) == [[0, 2, 4], [1, 3]]
 
 
 def test_more_processes_than_groups_leaves_some_with_none() -> None:
-    assert share_groups([7, 9], 3) == [[1], [0], []]
+    assert longest_first([7, 9], 3) == [[1], [0], []]

@@ -6,25 +6,23 @@ import heapq
 from collections.abc import Sequence
 
 
-def longest_first(costs: Sequence[float], num_shares: int, *, spread_ties: bool) -> list[list[int]]:
+def longest_first(costs: Sequence[float], num_shares: int) -> list[list[int]]:
     """Give each item, the costliest first, to the share with the least cost so far.
 
     The largest share is at most 4/3 - 1/(3K) times the smallest possible one (Graham, "Bounds on Multiprocessing Timing
     Anomalies", 1969, theorem 2).
 
-    Of equally loaded shares the first takes the item; with `spread_ties` one with the fewest items, so that items
-    without cost are spread too. Each share lists its items' places, costliest first, equal costs in their order.
+    Of equally loaded shares the one with the fewest items takes the item, so that items without cost are spread too.
+    Each share lists its items' places, costliest first, equal costs in their order.
 
     Example:
-        >>> longest_first([5, 3, 3, 1], 2, spread_ties=True)
-        [[0, 3], [1, 2]]
-        >>> longest_first([0, 0], 2, spread_ties=True), longest_first([0, 0], 2, spread_ties=False)
-        ([[0], [1]], [[0, 1], []])
+        >>> longest_first([5, 3, 3, 1], 2), longest_first([0, 0], 2)
+        ([[0, 3], [1, 2]], [[0], [1]])
     """
     shares: list[list[int]] = [[] for _ in range(num_shares)]
     loads: list[tuple[float, int, int]] = [(0, 0, share) for share in range(num_shares)]
     for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
         load, count, share = loads[0]
         shares[share].append(place)
-        heapq.heapreplace(loads, (load + costs[place], count + spread_ties, share))
+        heapq.heapreplace(loads, (load + costs[place], count + 1, share))
     return shares

@@ -154,7 +154,7 @@ class Learner:
             return list(enumerate(weights))
         pieces = [list(piece) for _, piece in groupby(places, key=lambda i: (samples[i].group_id, samples[i].chunk))]
         costs = [self._cost([samples[i] for i in piece]) for piece in pieces]
-        shares = longest_first(costs, self._processes.num_processes, spread_ties=True)
+        shares = longest_first(costs, self._processes.num_processes)
         return [(i, weights[i]) for piece in sorted(shares[self._processes.rank]) for i in pieces[piece]]
 
     def _cost(self, samples: Sequence[Sample]) -> int:
