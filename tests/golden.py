@@ -64,7 +64,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("gsm8k", "math", "smol"), ANY),
     "systems/sapo": {"options.swarm.num": "3"},
     **{f"paper/{setting}-grpo_ga": KEPT_ALL for setting in "de"},
-    **{f"paper/{setting}": KEPT_FEW for setting in "de"},
+    **{f"paper/{setting}-pods": KEPT_FEW for setting in "de"},
 }
 """Of recipes, by how their names begin; the first that fits counts."""
 MOMENTS: Mapping[str, tuple[int, str, Mapping[str, str]]] = {
@@ -104,6 +104,7 @@ def cases(folder: Path) -> Iterator[Case]:
     evaluation = ("eval", "mixed", "--num-questions", "6", "--samples", "4", "--out", "answers.jsonl")
     yield Case(name="evaluation", commands=(evaluation,))
     done = {recipe for recipe, _ in SCHEDULES.values() if recipe.startswith("systems/")}
+    done |= {f"paper/{setting}" for setting in "abcde"}  # each is the same text as its "-pods"
     for file in sorted((folder / RECIPES).rglob("*.toml")):
         recipe, text = file.relative_to(folder / RECIPES).with_suffix("").as_posix(), file.read_text()
         is_comparison = "[arms" in text  # of arms that are recipes
