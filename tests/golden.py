@@ -45,8 +45,9 @@ Empty it once no commit is compared that has the old names."""
 RECIPES = "src/podsrl/config/recipes"
 EVERY = {"stop.steps": "3", "checkpoint.every_steps": "2", "record.groups_every_steps": "1", "model.matmul": "onednn"}
 RESUMED = ("--resume", "run", "--stop.steps=4", "--plain")
+NO_SUMS = {key: value for key, value in MIXED.items() if key != "task.digits"}
 CHAT = {
-    **{key: value for key, value in MIXED.items() if key != "task.digits"},
+    **NO_SUMS,
     "model.path": "../../../chat",
     "task.system_prompt": ".",
     "rollouts.max_prompt_tokens": "64",
@@ -57,6 +58,7 @@ PAPER = {**CHAT, "lora.rank": "4", "model.load_in_4bit": "false", "optim.name": 
 CHUNKS = {"optim.warmup_steps": "1", "optim.schedule_steps": "9", "rollouts.num_prompts": "1"}
 KEPT_ALL = {**CHUNKS, "rollouts.num_rollouts": "32", "select.num_kept": "32"}
 KEPT_FEW = {**CHUNKS, "rollouts.num_rollouts": "32", "select.num_kept": "8"}
+SMALL = {**dict.fromkeys(("gsm8k", "math", "smol"), CHAT), "steps": {**NO_SUMS, "rollouts.max_new_tokens": "320"}}
 ANY = {"task.rewards": "{any_correct = 1.0, math_correct = 1.0, answer_format = 0.2}"}
 OWN: Mapping[str, Mapping[str, str]] = {
     "columns": SCHEDULES["answers of several turns"][1],
@@ -111,7 +113,7 @@ def cases(folder: Path) -> Iterator[Case]:
         shown = ("config", "--resolved", "--json", recipe, "--of", "compare" if is_comparison else "train")
         run: tuple[tuple[str, ...], ...] = ()
         if not is_comparison and recipe not in done:
-            small = PAPER if recipe.startswith("paper/") else CHAT if recipe in ("gsm8k", "math", "smol") else MIXED
+            small = PAPER if recipe.startswith("paper/") else SMALL.get(recipe, MIXED)
             kept = {"select.num_kept": "4"} if "[select]" in text and "keep_all" not in text else {}
             own = next((own for start, own in OWN.items() if recipe.startswith(start)), {})
             run = _run(recipe, {**small, **kept, **own})
