@@ -12,6 +12,7 @@ from rich.table import Table
 
 from podsrl.cli.console import errors, output, split_words
 from podsrl.cli.progress import bar, waiting
+from podsrl.cli.prompts import compare_prompts
 from podsrl.cli.search import SearchFlags, evaluate_search
 from podsrl.errors import UsageError
 from podsrl.evaluation.target import READ_ROLLOUTS, Target, find_target
@@ -64,6 +65,14 @@ def evaluate(
     step_end: Annotated[
         str | None, typer.Option(help="Of a search: text that ends a step; default: an empty line.")
     ] = None,
+    system_prompt: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A system prompt to compare with the config's own, on the same questions; give it several times to "
+            "compare several. '': none.",
+            show_default=False,
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Of a search: picture of accuracy against tokens (.png, .svg, .pdf).")
     ] = None,
@@ -75,6 +84,7 @@ def evaluate(
       pods eval runs/mine
       pods eval Qwen/Qwen2.5-3B-Instruct --task gsm8k --num-questions 100
       pods eval pods --task.digits=3 -o answers.jsonl   its base model
+      pods eval smol --system-prompt "Be brief." --system-prompt ""   which prompt suits?
       pods eval steps --search majority,particles --judge steps --tokens 2560
 
     The result counts correct answers with and without the form that the task asks for. With --search it is the
@@ -91,10 +101,14 @@ def evaluate(
         flags.check_unused()
     elif out is not None:
         raise UsageError(f"--out {out}: a search writes no file of completions; leave it out, or leave --search out")
+    elif system_prompt:
+        raise UsageError("--system-prompt: a search compares no system prompts; leave it out, or leave --search out")
     found = target_of(name, overrides, task, out, is_forced=force)
     load("podsrl.evaluation.evaluator", "transformers.modeling_utils")
     if search is not None:
         return evaluate_search(found, flags, num_questions, is_json=json)
+    if system_prompt:
+        return compare_prompts(found, system_prompt, num_questions, out, is_json=json)
     answered = answers_of(found, num_questions, out)
     _show(answered, found.config.eval.num_samples, json)
     if not answered.is_whole:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, short
 from podsrl.generate import Generator
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.seeds import seed_globals
 from podsrl.lib.torch_model import end_token_ids
 from podsrl.policy import load_model, load_policy
 from podsrl.run.before.checks import check_window
+from podsrl.run.before.data import load_task_set
 from podsrl.run.before.matmul import settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
+from podsrl.run.before.prompt_lengths import Fitted, fit_prompts
 from podsrl.run.before.settle import settle
 from podsrl.run.evaluate import eval_groups, eval_sampling
 from podsrl.run.step.generators import make_generator, new_setting
@@ -41,16 +44,25 @@ class Evaluator:
         config: of which model, task, eval, seed, threads and the token limits are read (`evaluation/target.py`).
         num_questions: of the held-out ones, evenly spread over them; 0: all.
         adapters: of a base in 4 bits.
+        system_prompts: which the questions can be asked behind as well (`worded`); None: without any.
 
     Raises:
-        UsageError: what `prepare` and `load_model` raise, or more questions than there are.
+        UsageError: what `prepare` and `load_model` raise, or more questions than there are; a system prompt that the
+            questions cannot have, or with which fewer of them fit.
 
     Example:
         >>> with Evaluator(load_config("pods"), num_questions=8) as evaluator:            # doctest: +SKIP
         ...     print(accuracy_of(list(evaluator.answers())).accuracy)
     """
 
-    def __init__(self, config: RunConfig, *, num_questions: int = 0, adapters: Path | None = None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        num_questions: int = 0,
+        adapters: Path | None = None,
+        system_prompts: Sequence[str | None] = (),
+    ) -> None:
         config, _ = settle(config)
         self.config = config
         parts = prepare(config, is_trained=False)
@@ -61,6 +73,12 @@ class Evaluator:
             on_error.callback(parts.close)
             self.questions = _spread(parts.tasks.eval, num_questions)
             """Place among all held-out questions -> the question."""
+            fitted = {prompt: _behind(prompt, config, parts) for prompt in system_prompts}
+            self.worded = {prompt: _spread(each.tasks.eval, num_questions) for prompt, each in fitted.items()}
+            """System prompt -> the same questions behind it."""
+            parts = replace(
+                parts, longest_prompt=max([parts.longest_prompt, *(each.longest_prompt for each in fitted.values())])
+            )
             model, generator = _load(config, parts, adapters, on_error)
             self.threads = configure_threads(config.threads, model.num_parameters())
             settle_matmul(config.model.matmul, model, Processes())
@@ -71,11 +89,14 @@ class Evaluator:
             self.environment = parts.environment
             self._open = on_error.pop_all()
 
-    def answers(self) -> Iterator[Group]:
-        """Yield each question's judged answers (without their log-probabilities) soon after the last is generated."""
+    def answers(self, questions: Mapping[int, Task] | None = None) -> Iterator[Group]:
+        """Yield each question's judged answers (without their log-probabilities) soon after the last is generated.
+
+        `questions`: one of `worded`, in place of those that the config's own system prompt stands before.
+        """
         seed_globals(self.config.seed, 0, "eval")
         self.scorer.stats = ScoreStats()
-        asked = eval_groups(self.questions, self.config.eval.num_samples)
+        asked = eval_groups(self.questions if questions is None else questions, self.config.eval.num_samples)
         for each in self.collector.answers(asked, self.sampling, num_waiting=_NUM_WAITING):
             yield replace(each.group, rollouts=tuple(map(_without_logprobs, each.group.rollouts)))
 
@@ -88,6 +109,23 @@ class Evaluator:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _behind(prompt: str | None, config: RunConfig, parts: Prepared) -> Fitted:
+    """The held-out questions behind another system prompt."""
+    limit = config.rollouts.max_prompt_tokens
+    try:
+        task = with_values(config, task={"system_prompt": prompt}).task
+        fitted = fit_prompts(load_task_set(task), parts.tokenizer, limit, is_trained=False)
+    except UsageError as error:
+        raise UsageError(f"--system-prompt {short(prompt or '')}: {error}") from None
+    if [task.id for task in fitted.tasks.eval] != [task.id for task in parts.tasks.eval]:
+        raise UsageError(
+            f"--system-prompt {short(prompt or '')}: {len(fitted.tasks.eval)} questions have prompts within "
+            f"rollouts.max_prompt_tokens = {limit}, and {len(parts.tasks.eval)} with the config's own, but all are "
+            "to be asked the same: raise the limit"
+        )
+    return fitted
 
 
 def _load(config: RunConfig, parts: Prepared, adapters: Path | None, on_error: ExitStack) -> tuple[Any, Generator]:

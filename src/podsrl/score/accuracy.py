@@ -13,6 +13,9 @@ from typing import Any
 
 from podsrl.types import Group, Rollout
 
+_Z = 1.959964
+"""The normal distribution has 95 % within so many deviations."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
@@ -43,6 +46,15 @@ class Accuracy:
     """Answers without a usable reward."""
     num_stopped: int
     """Answers counted as wrong because a known reward ran out of time or memory."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of `accuracy` over questions: Wilson's, of as many independent answers as have its standard
+        error, which are at least the questions and at most the answers."""
+        variance, sem = self.accuracy * (1 - self.accuracy), self.accuracy_sem
+        independent = variance / sem**2 if sem else 0.0
+        independent = min(max(independent, self.num_questions), self.num_samples)
+        return share_interval(self.accuracy * independent, independent)
 
     def __repr__(self) -> str:
         spread = "" if self.accuracy_sem is None else f" ± {self.accuracy_sem:.1%}"
@@ -136,6 +148,19 @@ def standard_error(values: Sequence[float]) -> float | None:
         return None
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def share_interval(num_right: float, num_all: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share (Wilson 1927, JASA 22:209), within 0 .. 1 also where none or all are right.
+
+    Example:
+        >>> [round(end, 3) for end in share_interval(8, 10)]
+        [0.49, 0.943]
+    """
+    share, extra = num_right / num_all, _Z**2 / num_all
+    middle = share + extra / 2
+    half = math.sqrt(extra * (share * (1 - share) + extra / 4))
+    return max((middle - half) / (1 + extra), 0.0), min((middle + half) / (1 + extra), 1.0)
 
 
 def powers_of_two(limit: int) -> list[int]:

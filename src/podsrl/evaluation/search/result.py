@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from podsrl.evaluation.search.run import Found
-from podsrl.score.accuracy import powers_of_two
-
-_Z = 1.959964
-"""The normal distribution has 95 % within so many deviations."""
+from podsrl.score.accuracy import powers_of_two, share_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +78,3 @@ def widths(most: int) -> list[int]:
         [1, 2, 4, 8, 12]
     """
     return sorted({1, most, *powers_of_two(most)})
-
-
-def share_interval(num_right: int, num_all: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share (Wilson 1927, JASA 22:209), within 0 .. 1 also where none or all are right.
-
-    Example:
-        >>> [round(end, 3) for end in share_interval(8, 10)]
-        [0.49, 0.943]
-    """
-    share, extra = num_right / num_all, _Z**2 / num_all
-    middle = share + extra / 2
-    half = math.sqrt(extra * (share * (1 - share) + extra / 4))
-    return max((middle - half) / (1 + extra), 0.0), min((middle + half) / (1 + extra), 1.0)
