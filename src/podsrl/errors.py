@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """All but tab and the ends of lines."""
+_NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "Cannot allocate memory", "std::bad_alloc")
+"""Texts in the RuntimeErrors and OSErrors of torch and of the system where memory has run out."""
 
 
 class PodsError(Exception):
@@ -44,6 +46,16 @@ class LostGenerator(PodsError):
     def __init__(self, message: str, *, is_final: bool = False, retry_seconds: float = 0.0) -> None:
         super().__init__(message)
         self.is_final, self.retry_seconds = is_final, retry_seconds
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the machine, or its GPU, has refused memory.
+
+    Example:
+        >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("mat1 and mat2 cannot be multiplied"))
+        (True, False)
+    """
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ from podsrl.cli import (
 )
 from podsrl.cli.console import errors, output
 from podsrl.cli.flags import OWN_ARGUMENTS, CompareCommand, ConfigCommand, PretrainCommand
-from podsrl.errors import PodsError, UsageError, one_line, printable
+from podsrl.errors import PodsError, UsageError, is_out_of_memory, one_line, printable
 from podsrl.lib.machine import set_waiting_policy
 from podsrl.lib.parent import end_with_parent
 from podsrl.lib.signals import exit_code, is_leaving
@@ -162,6 +162,12 @@ def _what_the_system_refused(error: Exception) -> str | None:
     for text, cure in DISK_ERRORS.items():
         if text in str(error):  # other languages raise this as types of their own
             return f"{error}: {cure}, and do it again; what was whole before still is (a run goes on with --resume)"
+    if is_out_of_memory(error):
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        return (
+            f"memory ran out ({reason}): let other programs use less, or hold less (pods train with --dry-run and "
+            "--memory SIZE names the options), and do it again; a run goes on with --resume"
+        )
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from podsrl.errors import is_out_of_memory
+
 FREE_SHARE = 0.8
 """Of a GPU's free memory, what keys and values may take. The rest is for logits, activations of prompts and what the
 allocator cannot use."""
-_ERRORS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError), MemoryError)
-_SIGNS = ("CUDA error", "cuDNN error", "DefaultCPUAllocator")
-"""Texts in messages of plain RuntimeErrors; from torch 2.8 on, all but the last are AcceleratorErrors."""
+_ERRORS = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
+_SIGNS = ("CUDA error", "cuDNN error")
+"""Texts in messages of plain RuntimeErrors; from torch 2.8 on, they are AcceleratorErrors."""
 
 
 def avoid_cudnn_attention(device: torch.device) -> None:
@@ -29,7 +31,7 @@ def is_device_error(error: BaseException) -> bool:
         >>> is_device_error(RuntimeError("CUDA error: an illegal memory access")), is_device_error(ValueError("no"))
         (True, False)
     """
-    return isinstance(error, _ERRORS) or any(sign in str(error) for sign in _SIGNS)
+    return isinstance(error, _ERRORS) or is_out_of_memory(error) or any(sign in str(error) for sign in _SIGNS)
 
 
 def default_bound(device: torch.device, later_bytes: int) -> int:

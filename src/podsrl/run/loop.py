@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from podsrl.errors import PodsError
 from podsrl.lib.callbacks import Say
 from podsrl.run.due import Due
@@ -61,7 +63,8 @@ def train(
         LostGenerator: what generates is gone.
         UsageError: a function of the user's own failed, such as a part of the budget.
 
-    After these and any other `PodsError` a checkpoint is saved, if they came between two updates.
+    After these, any other `PodsError`, and where a GPU's memory runs out, a checkpoint is saved, if they came between
+    two updates.
     """
     run = _Run(trainer, folder, due, on_record, on_answer)
     say = say if trainer.processes.is_main else lambda line: None
@@ -70,7 +73,7 @@ def train(
         return _train(run, trainer, due, silence, should_stop, say)
     except NothingToLearn:
         raise  # all processes have saved
-    except PodsError:
+    except (PodsError, torch.OutOfMemoryError):  # not the machine's own memory: writers of files abort without it
         run.save_what_is_whole()
         raise
 
@@ -155,7 +158,7 @@ class _Run:
         has_step = trainer.collector.round is not None or not trainer.config.steps.is_ahead
         is_whole = trainer.is_between_steps and trainer.learner.version == self._version
         if trainer.processes.is_alone and is_whole and has_step:
-            with suppress(PodsError):  # the first error is the one to be told
+            with suppress(Exception):  # the first error is the one to be told
                 self.save()
 
     def save(self) -> None:
