@@ -153,9 +153,11 @@ def check_fits(limit: Limit, longest_prompt: int, max_new_tokens: int) -> None:
         "rollouts.max_prompt_tokens": limit.tokens - max_new_tokens,
     }
     cure = ", or ".join(f"{option} to {tokens} or less" for option, tokens in most.items() if tokens > 0)
+    beyond = ", which leaves out longer questions, or take a model with a longer window"
     raise UsageError(
         f"prompts of {longest_prompt} token{'' if longest_prompt == 1 else 's'} + rollouts.max_new_tokens = "
         f"{max_new_tokens} exceed {limit.name}: lower {cure or 'both'}"
+        f"{beyond if longest_prompt >= limit.tokens else ''}"
     )
 
 
