@@ -547,7 +547,7 @@ class EvalConfig(Section):
     num_samples: Count = 1
     """Completions per question; the accuracy is the mean over all of them."""
     temperature: Temperature = 1.0
-    """Softmax temperature in evaluation."""
+    """Softmax temperature in evaluation; the least, 0.0001, draws the likeliest token."""
     top_p: Probability = 1.0
     """Nucleus sampling in evaluation."""
 
