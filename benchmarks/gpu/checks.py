@@ -3,6 +3,8 @@
     python -m benchmarks gpu-tests                  those marked `gpu`
     python -m benchmarks gpu-tests --quick          those of selection alone
     python -m benchmarks gpu-tests --out FOLDER     goes on in a folder: what has passed there is not run again
+
+Pytest runs them in a process of their own.
 """
 
 from __future__ import annotations

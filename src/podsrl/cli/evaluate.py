@@ -51,7 +51,9 @@ def evaluate(
         int, typer.Option(min=0, help="Number of held-out questions, evenly spread; 0: all.", show_default=True)
     ] = 0,
     samples: Annotated[int | None, typer.Option(min=1, help="Answers per question (eval.num_samples).")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Softmax temperature (eval.temperature); 0.0001: greedy.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Softmax temperature (eval.temperature); 0.0001: greedy.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File for all completions (JSONL).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")] = False,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from podsrl.evaluation.search.result import point_of, widths
-from podsrl.score.accuracy import share_interval
 from podsrl.evaluation.search.run import Found
+from podsrl.score.accuracy import share_interval
 from podsrl.types import group_of_rewards
 
 
