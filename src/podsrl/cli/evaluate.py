@@ -86,7 +86,7 @@ def evaluate(
       pods eval runs/mine
       pods eval Qwen/Qwen2.5-3B-Instruct --task gsm8k --num-questions 100
       pods eval pods --task.digits=3 -o answers.jsonl   its base model
-      pods eval smol --system-prompt "Be brief." --system-prompt ""   which prompt suits?
+      pods eval smol --system-prompt "Be brief."   beside its own
       pods eval steps --search majority,particles --judge steps --tokens 2560
 
     The result counts correct answers with and without the form that the task asks for. With --search it is the
