@@ -50,13 +50,13 @@ class Int8Linear:
         scales = weight.abs().amax(1).clamp_min(1e-8) / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
         rounded = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
-        self._packed = torch.ops.quantized.linear_prepack(rounded, module.bias)
+        self._packed, self._bias = torch.ops.quantized.linear_prepack(rounded, None), module.bias
 
     def __call__(self, x: Tensor) -> Tensor:
         top = torch.linalg.vector_norm(x, float("inf"), dim=-1, keepdim=True)
         multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-        result: Tensor = multiply(x / top, 1 / LEVELS, LEVELS + 1, self._packed)
-        return result.mul_(top)
+        result: Tensor = multiply(x / top, 1 / LEVELS, LEVELS + 1, self._packed).mul_(top)
+        return result if self._bias is None else result.add_(self._bias)
 
 
 def main(arguments: Sequence[str]) -> None:
