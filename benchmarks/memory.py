@@ -60,9 +60,10 @@ CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
 QUICK = ("demo",)
 
 
-def mean_letter(completions: list[str], **columns: Any) -> list[float]:
-    """A reward that hardly any two texts have in common, so that each step has its whole update."""
-    return [sum(map(ord, text)) / (1000 * len(text) + 1) for text in completions]
+def mean_letter(completions: list[Any], **columns: Any) -> list[float]:
+    """A reward that hardly any two texts, or chats, have in common, so that each step has its whole update."""
+    texts = [each if isinstance(each, str) else each[-1]["content"] for each in completions]
+    return [sum(map(ord, text)) / (1000 * len(text) + 1) for text in texts]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -117,7 +118,10 @@ def config_of(name: str) -> RunConfig:
 
 
 def measure(config: RunConfig) -> dict[str, Any]:
-    """Bytes of a run, in this process: `predicted`, by part too, and `held` at the start. It leaves a folder `run`."""
+    """Bytes of a run, in this process: `predicted`, by part too, and `held` at the start. It leaves a folder `run`.
+
+    PodsError: nothing was trained, so that the memory is that of generating alone.
+    """
     from podsrl.lib.imports import TRAINING, load
     from podsrl.plan.inputs import check_inputs
     from podsrl.plan.preview import preview_run
@@ -134,7 +138,12 @@ def measure(config: RunConfig) -> dict[str, Any]:
     preview = preview_run(config, 1, inputs.num_eval, longest)
     held = own_bytes(os.getpid())
     start(config, Path("run"), on_record=lambda record: None, say=lambda text: None)
+    lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    [trained] = [line["tokens/trained"] for line in lines if "tokens/trained" in line]
+    if not trained:
+        raise PodsError("the step trained on nothing; its line in run/metrics.jsonl says why")
     return {
+        "trained_tokens": trained,
         "predicted": preview.peak_bytes,
         "parts": {part.name: part.num_bytes for part in preview.parts},
         "longest_prompt": longest,

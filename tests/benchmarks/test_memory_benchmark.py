@@ -53,7 +53,7 @@ def test_each_config_is_one(name: str) -> None:
 
 
 def test_two_texts_hardly_ever_have_the_same_reward() -> None:
-    rewards = mean_letter(["ab", "ba", "ac", ""])
+    rewards = mean_letter(["ab", [{"role": "assistant", "content": "ab"}], "ac", ""])
     assert rewards[0] == rewards[1] != rewards[2] and rewards[3] == 0
 
 
