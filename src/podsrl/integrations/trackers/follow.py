@@ -120,6 +120,7 @@ class _Tracker(threading.Thread):
 
     def run(self) -> None:
         with self._switched_off_by_errors():
+            self._save()  # the id: a run that is killed while its tracker begins goes on with it
             options = flat(self._config.model_dump(mode="json"))
             self._tool.start(options, max(self._state.last_step.values(), default=None), self._say)
             self._state.id = self._tool.id
