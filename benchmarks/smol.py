@@ -67,7 +67,7 @@ def draw(result: Json) -> Figure:
     theme.write_key(axes, colors, len(colors))
     for arm, runs in result["curves"].items():
         seconds = np.linspace(0.0, min(points[-1][0] for points in runs), 100)
-        values = np.array([np.interp(seconds, *zip(*points, strict=True)) for points in runs])
+        values = np.array([np.interp(seconds, *np.array(points).T) for points in runs])
         mean = values.mean(axis=0)
         axes.plot(seconds, mean, color=colors[arm], linewidth=2)
         if len(runs) > 1:
