@@ -62,15 +62,14 @@ FAULTS = (
     ),
     Fault("generate/engine/forward/prefill.py", "for i in members], device=device)", "for i in members])"),
     Fault("generate/engine/forward/prefill.py", "dtype=torch.int64, device=model.device)", "dtype=torch.int64)"),
-    Fault("generate/engine/stepper.py", "mean_logprobs(members)).to(logits.device)", "mean_logprobs(members))"),
-    Fault("generate/engine/queue.py", "else logits.clone()", "else logits.cpu()"),
+    Fault("generate/engine/queue.py", "logits.clone()", "logits.cpu()"),
+    Fault("generate/engine/queue.py", "hidden.clone()", "hidden.cpu()"),
     Fault("generate/engine/sampler.py", "dtype=torch.bool, device=logits.device)", "dtype=torch.bool)"),
     Fault("update/loss.py", "torch.zeros((), dtype=values.dtype, device=values.device)", "torch.zeros(1).double()"),
     Fault("update/adamw.py", "state[weight] = dict(kinds)", "state[weight] = {k: v.cpu() for k, v in kinds.items()}"),
     Fault("sync/digest.py", "return torch.arange(count, device=device)", "return torch.arange(count)"),
     Fault("update/packed/layout.py", "dtype=torch.bool, device=device).tril()", "dtype=torch.bool).tril()"),
     # read on the CPU
-    Fault("generate/engine/stepper.py", "torch.cat(columns, dim=1).cpu().numpy()", "torch.cat(columns, dim=1).numpy()"),
     Fault("sync/digest.py", "torch.cat(values).cpu()", "torch.cat(values)"),
     # of the CPU's kernels and generators
     Fault("update/packed/attention.py", "if query.is_cpu and dropout == 0", "if dropout == 0"),
