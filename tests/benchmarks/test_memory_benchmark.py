@@ -16,6 +16,7 @@ CHILD = """
 import json, os, sys
 from benchmarks.memory import measure
 from podsrl.config.load import load_config
+sys.path.insert(0, os.getcwd())  # where the workers find the reward
 os.chdir(sys.argv[1])
 print(json.dumps(measure(load_config("config.toml"))))
 """

@@ -14,7 +14,7 @@ from podsrl.generate.engine.kv_account import Account
 from podsrl.generate.engine.kv_pool import KVPool, Layout
 from podsrl.lib.torch_model import Limit, batch_limit
 
-_SPARE_BYTES = 256 << 20
+SPARE_BYTES = 256 << 20
 """A pool up to this size is kept for the next call: clearing new memory can cost more than a small model's steps."""
 _LOCAL_WINDOWS = ("window_size",)
 """Options of transformers' configs that bound what a layer sees, and that its cache does not know of."""
@@ -138,7 +138,7 @@ class KVMemory:
 
     def close(self) -> None:
         """Give the pool back, unless it is small; a small one counts towards the peak only when it is used again."""
-        if self._pool is not None and self._pool.num_bytes > _SPARE_BYTES:
+        if self._pool is not None and self._pool.num_bytes > SPARE_BYTES:
             self.release()
         self.account.peak = 0
         self._takes_all = False

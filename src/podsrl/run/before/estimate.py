@@ -1,4 +1,4 @@
-"""Memory of a run by part, from sizes alone; bytes of one process, at most.
+"""Memory of a run by part, from sizes alone; bytes of one process.
 
 Letters: W weights of the model; A weights of the adapters; N trained weights (A with adapters, else W); b bytes of a
 number of `model.dtype`; K processes; T tokens of a micro-batch, with each group's prompt once where prompts are shared;
@@ -20,7 +20,8 @@ rank; V vocabulary; R rows generated at once.
     logits          chunk·V·(b + 12), of a micro-batch's completions at most: the head's output, its float32
                     form, its log-softmax and one gradient
     key-values      R·(prompt + completion)·2·k·L·b, at most rollouts.kv_cache_bytes; half more where nothing
-                    bounds it, since memory that grows is held old and new for a moment
+                    bounds it, since memory that grows is held old and new for a moment; up to 256 MiB are
+                    kept during the update
     decode          R·V·(b + 8): a decode step's logits and what the sampler makes of them
 
 Generation and update do not overlap, so the peak is what is always there and the larger of the two. Against what small
@@ -38,6 +39,7 @@ from math import prod
 from typing import Literal, get_args
 
 from podsrl.config.schema import RunConfig
+from podsrl.generate.engine.limits import SPARE_BYTES
 from podsrl.policy.lora import choose_targets
 from podsrl.run.before.model_shape import ModelShape
 from podsrl.run.before.sizes import work
@@ -199,6 +201,6 @@ def _generate(config: RunConfig, shape: ModelShape, num_processes: int) -> list[
     held = min(rows * row, bound) if bound else rows * row * 1.5
     rows = min(rows, bound // row if bound else rows)
     return [
-        ("key-values", "generate", held),
+        ("key-values", "always" if held <= SPARE_BYTES else "generate", held),
         ("decode", "generate", rows * shape.vocabulary * (BYTES[config.model.dtype] + 8)),
     ]
