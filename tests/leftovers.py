@@ -26,7 +26,7 @@ import children
 ROOT = Path(__file__).parents[1]
 GRACE_SECONDS = 20.0
 """A process that was told to end has so long, on a busy machine."""
-STAYING = (b"multiprocessing.resource_tracker", b"render_worker.py")
+STAYING = (b"multiprocessing.resource_tracker",)
 """Words of helpers that Python and the package start once per process. The nursery is the tests' own, and what a test
 module keeps running has words in its KEPT_PROCESSES."""
 CACHES = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "VLLM_CACHE_ROOT")

@@ -295,26 +295,3 @@ def test_adapters_with_an_odd_base_say_which(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(UsageError) as caught:
             load(ModelConfig(path=str(tmp_path), device="cpu"))
         assert named in str(caught.value) and "adapter_config.json" in str(caught.value)
-
-
-@pytest.mark.parametrize("changes", [
-    {"target_modules": "(?:[a-z0-9_.]+)+!"},
-    {"target_modules": ["q_proj"], "rank_pattern": {"(?:[a-z0-9_.]+)+!": 2}},
-])  # fmt: skip
-def test_a_pattern_of_adapters_that_takes_for_ever_is_told(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    monkeypatch.setattr("podsrl.policy.adapter_folder.MAX_SECONDS", 0.2)
-    base = load_model(ModelConfig(path=str(folder), device="cpu"))
-    adapted = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", target_modules=r".*\.(q|v)_proj", r=1))
-    adapted.save_pretrained(tmp_path / "adapters")
-    file = tmp_path / "adapters" / "adapter_config.json"
-    content = json.loads(file.read_text()) | {"base_model_name_or_path": str(folder)}
-    file.write_text(json.dumps(content))
-    config = ModelConfig(path=str(tmp_path / "adapters"), device="cpu")
-    assert load_model(config) is not None
-    file.write_text(json.dumps(content | changes))
-    with pytest.raises(UsageError, match=r"a pattern in its adapter_config.json takes more than 0.2 seconds"):
-        load_model(config)

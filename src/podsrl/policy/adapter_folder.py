@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
@@ -19,8 +15,6 @@ from podsrl.policy.source import model_folder
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-MAX_SECONDS = 10.0
-"""CPU time for the patterns of an adapter_config.json on all modules of a model; common ones take milliseconds."""
 
 
 def base_of(config: ModelConfig) -> ModelConfig | None:
@@ -90,41 +84,3 @@ def quiet_peft() -> Iterator[None]:
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         warnings.filterwarnings("ignore", "Found missing adapter keys", UserWarning)  # `load_model` makes it an error
         yield
-
-
-def check_patterns(model: Any, config: Any, given: str) -> None:
-    """Match every pattern of adapter_config.json against every module's name within a time limit, before PEFT does.
-
-    The file came with the adapters, and some regular expressions take longer than the age of the universe for a name
-    of 40 letters.
-
-    UsageError: the match takes more than `MAX_SECONDS`. Outside of the main thread nothing can interrupt a match, so
-    nothing is checked there.
-    """
-    from peft.tuners.tuners_utils import check_target_module_exists
-    from peft.utils.other import get_pattern_key
-
-    if threading.current_thread() is not threading.main_thread():
-        return
-    keys = [*(config.rank_pattern or {}), *(config.alpha_pattern or {})]
-    problem = f"model.path = {given!r}: a pattern in its adapter_config.json takes more than {MAX_SECONDS:g} seconds"
-    with _limited(UsageError(f"{problem} of CPU time; name the modules in target_modules one by one")):
-        for name, _ in model.named_modules():
-            check_target_module_exists(config, name)
-            get_pattern_key(keys, name)
-
-
-@contextmanager
-def _limited(error: Exception) -> Iterator[None]:
-    """Raise an error after `MAX_SECONDS` of CPU time; Python's matching checks for signals now and then."""
-
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise error
-
-    previous = signal.signal(signal.SIGVTALRM, give_up)
-    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, previous)

@@ -15,7 +15,7 @@ from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.model_files import shapes_in
-from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of, check_patterns, naming_base, quiet_peft
+from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of, naming_base, quiet_peft
 from podsrl.policy.device import choose_device
 from podsrl.policy.quantized import check_4bit, keep_layout, quantisation
 from podsrl.policy.source import check_local, code_options, model_folder, quiet_bars, quiet_log, reading
@@ -137,9 +137,8 @@ def _merged(config: ModelConfig, base: ModelConfig) -> Any:
         model = load_model(base)
     folder = Path(model_folder(config.path))
     with reading(config, "adapters "), quiet_peft():
-        from peft import PeftConfig, PeftModel, get_peft_model_state_dict
+        from peft import PeftModel, get_peft_model_state_dict
 
-        check_patterns(model, PeftConfig.from_pretrained(str(folder)), config.path)
         adapted = PeftModel.from_pretrained(model, str(folder))
         wanted = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
         found = set(shapes_in([folder / ADAPTER_WEIGHTS]))
