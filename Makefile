@@ -43,8 +43,8 @@ help:
 	@echo "make demo    four ways of training learn to add, side by side: two seeds of a minute each, two runs at a time"
 	@echo "make test    the tests: make unit, the fast ones, in 70 s; make slow, of the others a share that the"
 	@echo "             commit draws; make device, those of GPUs, if they reach a change; with ALL=1 all of all"
-	@echo "make gpu     what a GPU is for first, part by part: its tests, training with real models, speed; PART=demo for one,"
-	@echo "             SECONDS=500 to end in time and go on later, TINY=1 for a trial without a GPU"
+	@echo "make gpu     what needs a GPU, the most important part first: tests, training with real models, speed; PART=demo for one,"
+	@echo "             SECONDS=500 to end in time and go on later, QUICK=1 for a trial without a GPU"
 	@echo "make times   all tests, measured: writes tests/slow.txt, the list of the slow ones"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there,"
 	@echo "             VLLM_INDEX= where torch's index cannot be reached)"
@@ -100,7 +100,7 @@ device: $(SETUP)
 	PODS_TEST_DEVICE=gpu $(PYTEST) -rs -m gpu tests/device tests/select
 
 gpu: $(SETUP)
-	$(BIN)/python -m benchmarks gpu $(PART:%=--only %) $(SECONDS:%=--seconds %) $(MODEL:%=--model %) $(TINY:%=--quick)
+	$(BIN)/python -m benchmarks gpu $(if $(PART),--only $(PART)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(MODEL),--model $(MODEL)) $(if $(QUICK),--quick)
 
 $(VLLM_VENV)/bin/pytest:
 	@echo "installing vLLM into $(VLLM_VENV) (3.4 GB, some minutes, once)"

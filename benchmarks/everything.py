@@ -40,6 +40,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "trl-accuracy": ("--save", "--out", "{folder}"),
     "systems": ("--save", "--out", "{folder}"),
     "demo": ("--tune", "--save", "--out", "{folder}"),
+    "smol": ("--save", "--out", "{folder}"),
     "gpu-tests": ("--save", "--out", "{folder}"),
     "gpu-demo": ("--save", "--out", "{folder}"),
     "gpu-gsm8k": ("--save", "--out", "{folder}"),
@@ -218,7 +219,7 @@ def run_one(
             end(child)
     took = (time.monotonic() - start) / 60
     if is_over:
-        return Outcome(name, "stopped", took, f"{seconds:.0f} seconds were over; the same command goes on with it")
+        return Outcome(name, "stopped", took, f"its {seconds:g} s ran out; the same command continues it")
     if child.returncode == 0:
         return Outcome(name, "done", took)
     why = f"{last_line(log)} (see {os.path.relpath(log)})"

@@ -1,6 +1,6 @@
 """The recipe `smol-arms`: a real pretrained model learns sums by GRPO, PODS and `auto`, with five paired seeds.
 
-    python -m benchmarks smol                  after `pods models smollm2-135m`; about two hours on one core
+    python -m benchmarks smol                  after `pods models smollm2-135m`; hours on one core
     python -m benchmarks smol --quick          one seed of a few seconds, of the package's own small model
     python -m benchmarks smol --out FOLDER     goes on in a folder, or measures what is finished there
 
@@ -10,7 +10,6 @@ Its report is FOLDER/report.html; `--save` also draws docs/images/smol.svg.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,9 @@ from matplotlib.figure import Figure
 from benchmarks import command
 from benchmarks.demo import compared
 from benchmarks.timing import Say
-from podsrl.compare.student import student_t
+from podsrl.compare.curves import curves_on_grid
 from podsrl.report.figures import theme
+from podsrl.report.figures.accuracy import draw_arm
 from podsrl.report.figures.svg import save_svg
 
 Json = dict[str, Any]
@@ -66,13 +66,8 @@ def draw(result: Json) -> Figure:
     theme.style(axes, title, x_label=f"training {clock}, evaluation excluded", key_rows=1)
     theme.write_key(axes, colors, len(colors))
     for arm, runs in result["curves"].items():
-        seconds = np.linspace(0.0, min(points[-1][0] for points in runs), 100)
-        values = np.array([np.interp(seconds, *np.array(points).T) for points in runs])
-        mean = values.mean(axis=0)
-        axes.plot(seconds, mean, color=colors[arm], linewidth=2)
-        if len(runs) > 1:
-            half = student_t(len(runs) - 1) * values.std(axis=0, ddof=1) / math.sqrt(len(runs))
-            axes.fill_between(seconds, mean - half, mean + half, color=colors[arm], alpha=0.15, linewidth=0)
+        grid = np.linspace(0.0, min(points[-1][0] for points in runs), 200)
+        draw_arm(axes, curves_on_grid([tuple(np.array(points).T) for points in runs], grid), grid, colors[arm])
     axes.set_ylim(0, None)
     theme.percent_axis(axes)
     figure.supxlabel(theme.plain(result["hardware"]), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)

@@ -89,7 +89,7 @@ os.environ.setdefault("MPLCONFIGDIR", str(_users_cache / "matplotlib"))  # its l
 os.environ.setdefault("VLLM_CACHE_ROOT", str(_users_cache / "vllm"))  # what it finds out about models takes longer
 os.environ.setdefault("PODS_MODELS", str(_users_cache / "podsrl" / "models"))  # fetched once, by one test
 _own_cache = tempfile.TemporaryDirectory(prefix="podsrl-tests-")
-os.environ["XDG_CACHE_HOME"] = _own_cache.name  # one choice of matmul for these tests and all processes they start
+os.environ["XDG_CACHE_HOME"] = _own_cache.name
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = _own_cache.name  # torch sets it when a part of it is imported
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background jobs, whose children inherit it
@@ -100,8 +100,8 @@ FAMILIES = ("qwen2", "qwen3", "llama")
 
 @pytest.fixture(autouse=True)
 def same_threads_and_matmul() -> Iterator[None]:
-    """The number of threads and the rule of matrix products are the whole process's: no test leaves its own."""
-    before = matmul._rule
+    """The number of threads and the library of matrix products are the whole process's: no test leaves its own."""
+    before = matmul._library
     torch.set_num_threads(NUM_THREADS)
     yield
     matmul.use(before)

@@ -29,7 +29,7 @@ import torch
 
 from benchmarks.infinite_sampling.partition import partition
 from benchmarks.infinite_sampling.predict import Predictor, remaining
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, nearest
 from podsrl.generate import Live
 from podsrl.generate.schedule.continuous import Continuous, Dynamic
 from podsrl.generate.schedule.job import Job, Limits, Order, fifo
@@ -157,8 +157,14 @@ SCHEDULERS = {"full": Full, "micro": Micro, "continuous": Continuous, "dynamic":
 
 
 def make_schedule(name: str, limits: Limits, predictor: Predictor) -> Predicted:
-    """The scheduler of a name such as "micro+ljf". UsageError: "probed" with a predictor that looks at no token."""
+    """The scheduler of a name such as "micro+ljf".
+
+    UsageError: no such schedule or order; "probed" with a predictor that looks at no token.
+    """
     name, _, order = name.partition("+")
+    for part, known in ((name, {*SCHEDULERS, "probed"}), (order or "fifo", {*ORDERS, "fifo"})):
+        if part not in known:
+            raise UsageError(f"schedule {part!r}: none by that name.{nearest(part, known)}")
     left = partial(remaining, predictor)
     ordered = partial(ORDERS[order], left, limits.num_slots) if order in ORDERS else fifo
     if name != "probed":

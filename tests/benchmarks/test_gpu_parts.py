@@ -91,11 +91,11 @@ def test_a_trial_saves_nothing_and_says_what_it_is(tmp_path: Path, capsys: pytes
 
 def test_a_part_that_is_over_its_limit_is_ended_and_is_no_failure(tmp_path: Path) -> None:
     found = run_one("gpu-demo", ["--quick", "--out", str(tmp_path / "demo")], "text", None, seconds=0.5)
-    assert found.state == "stopped" and found.why == "0 seconds were over; the same command goes on with it"
+    assert found.state == "stopped" and found.why == "its 0.5 s ran out; the same command continues it"
 
 
 def test_a_comparison_that_was_ended_midway_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words, run = ["gpu-demo", "--quick", "--seconds", "4", "--out", str(tmp_path / "demo")], tmp_path / "demo/runs"
+    words, run = ["gpu-demo", "--quick", "--seconds", "8", "--out", str(tmp_path / "demo")], tmp_path / "demo/runs"
     command = [sys.executable, "-m", "benchmarks", *words]
     child = subprocess.Popen(command, cwd=files.ROOT, stderr=subprocess.PIPE, start_new_session=True)
     log = run / "grpo-seed0/metrics.jsonl"

@@ -13,7 +13,6 @@ from torch import nn
 
 from podsrl.config.schema import LoraConfig, ModelConfig, OptimConfig, RunConfig, ScaleConfig
 from podsrl.errors import UsageError
-from podsrl.lib.matmul import Choice, Rule
 from podsrl.run.before.checks import check_processes
 from podsrl.scale.gradients import _buckets, sum_gradients
 from podsrl.scale.launch import launch
@@ -46,34 +45,6 @@ def test_every_process_hears_the_same(three: Any) -> None:
         assert answer["bytes"] == [b"", b"\x00", b"\x00\x00"]
         assert answer["shared"] == [["a", "d"], ["b", "e"], ["c"]][rank]
         assert answer["nothing"] and answer["sum"] == [3.0, 3.0]
-
-
-def matmul_settled() -> Any:
-    """Each process would choose its own rule; only process 0 is to be asked."""
-    import podsrl.run.before.matmul as matmul
-    from podsrl.lib import matmul as choice
-    from podsrl.lib.matmul import Choice, Rule
-
-    processes, own, before, asked = join_processes("cpu"), matmul.choose, choice.is_available, []
-
-    def choose(option: str) -> Choice:
-        asked.append(option)
-        return Choice(rule=Rule(few_rows=math.inf, many_rows=7, update=8 + processes.rank), machine={"name": "ß"})
-
-    matmul.choose, choice.is_available = choose, lambda: True
-    try:
-        settled = matmul.settle_matmul("auto", nn.Linear(1, 1), processes)
-        return asked, settled, choice.current()
-    finally:
-        matmul.choose, choice.is_available = own, before
-        choice.use(None)
-
-
-def test_all_processes_compute_by_process_0s_rule(three: Any) -> None:
-    rule = Rule(few_rows=math.inf, many_rows=7, update=8)
-    answers = three.run(matmul_settled)
-    assert [asked for asked, *_ in answers] == [["auto"], [], []]
-    assert all(answer[1:] == (Choice(rule=rule, machine={"name": "ß"}), rule) for answer in answers)
 
 
 def summed(max_bytes: int) -> Any:

@@ -92,8 +92,9 @@ def doctor(
     import torch
 
     from podsrl.lib.machine import configure_threads, hardware_line
+    from podsrl.lib.matmul import choose
     from podsrl.run.before.checks import is_installed
-    from podsrl.run.before.matmul import describe_here
+    from podsrl.run.before.matmul import describe_matmul
     from podsrl.score import REWARDS
     from podsrl.tasks import TASKS
 
@@ -111,7 +112,7 @@ def doctor(
         say("threads, matrix products, recipes, task sets and rewards: --all")
         return
     say(f"threads     a small model trains on {small}; transformers {version('transformers')}")
-    say(f"products    of float32 matrices: {describe_here()}")
+    say(f"products    of float32 matrices: {describe_matmul('auto', choose())}")
     say(f"recipes     {', '.join(recipe_names())}")
     say(f"task sets   {', '.join(TASKS)}")
     say(f"rewards     {', '.join(REWARDS)}")

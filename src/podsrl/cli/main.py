@@ -165,8 +165,8 @@ def _what_the_system_refused(error: Exception) -> str | None:
     if is_out_of_memory(error):
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         return (
-            f"memory ran out ({reason}): let other programs use less, or hold less (pods train with --dry-run and "
-            "--memory SIZE names the options), and do it again; a run goes on with --resume"
+            f"memory ran out ({reason}): let other programs use less, or hold less (rollouts.kv_cache_bytes; "
+            "pods train --dry-run --memory SIZE names more), and do it again; a run goes on with --resume"
         )
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"

@@ -98,9 +98,12 @@ def _table(results: Mapping[str | None, Accuracy], own: str | None, temperature:
     first = next(iter(results.values()))
     answers = counted(first.num_samples // first.num_questions, "answer")
     title = f"{counted(first.num_questions, 'question')}, {answers} each, temperature {temperature:g}"
-    table = Table(title=title, caption="own: of the config; (…): 95 % interval; cut: at the token limit")
+    has_unjudged = any(each.num_invalid or each.num_stopped for each in results.values())
+    more = ["unjudged, %"] if has_unjudged else []
+    caption = "own: of the config; (…): 95 % interval; cut: at the token limit"
+    table = Table(title=title, caption=f"{caption}; unjudged: no usable reward" if more else caption)
     table.add_column("system prompt", ratio=1, overflow="fold")
-    for name in ("accuracy, %", *(["in form, %"] if has_form else []), "cut, %", "tokens"):
+    for name in ("accuracy, %", *(["in form, %"] if has_form else []), "cut, %", *more, "tokens"):
         table.add_column(name, justify="right")
     for prompt, each in results.items():
         text = "none" if prompt is None else repr(cut(prompt, _SHOWN))
@@ -110,6 +113,7 @@ def _table(results: Mapping[str | None, Accuracy], own: str | None, temperature:
             f"{100 * each.accuracy:.1f} ({100 * low:.1f}–{100 * high:.1f})",
             *([f"{100 * each.accuracy_and_format:.1f}"] if has_form else []),
             f"{100 * each.num_truncated / each.num_samples:.1f}",
+            *([f"{100 * (each.num_invalid + each.num_stopped) / each.num_samples:.1f}"] if has_unjudged else []),
             f"{each.length:.0f}",
         )
     return table

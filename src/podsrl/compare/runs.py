@@ -94,7 +94,7 @@ def _check_is_comparable(member: Member, first: Member) -> None:
 def _check_is_unchanged(member: Member) -> None:
     """A run that is there already was started with the config that it would be started with now.
 
-    It may have chosen other sizes that change no result; `open_folder` sees where such a size was asked for.
+    It may have chosen other sizes that change no result.
     """
     file = member.path / "config.toml"
     if not file.exists():

@@ -30,7 +30,7 @@ from podsrl.lib.signals import answered_by
 STOP_SECONDS = 60.0
 """A run that is asked to stop saves a checkpoint; one that takes longer than this is killed."""
 STARTS_IN_SLICE = 10
-"""A run that ends with its slice trains for as many times as long as its start took, and as long after the next one."""
+"""A run ends with its slice only where it has trained so many times as long as its start took, and has as much left."""
 ROOM = 1.5
 """Of its own memory: what has to be free for a run to stay in memory."""
 _LOOK_SECONDS, _TICK_SECONDS = 0.1, 0.5

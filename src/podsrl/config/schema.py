@@ -70,8 +70,7 @@ class ModelConfig(Section):
     """Attention kernel of the model's own forward pass; "auto": the one that transformers chooses."""
     matmul: Literal["auto", "mkl", "onednn"] = "auto"
     """Library for float32 matrix products on an x86 CPU: torch's own ("mkl"); "onednn" for products of a million
-    multiplications or more; "auto": the faster one for each size, timed once per machine and stored in the user's cache
-    folder."""
+    multiplications or more; "auto": oneDNN on AMD's processors with AVX-512, else MKL."""
     dropout: Literal["off", "as_configured"] = "off"
     """The model's own dropout in the update: "off", as in generation, or as in the model's config. Adapters have
     `lora.dropout`."""

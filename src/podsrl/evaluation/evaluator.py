@@ -44,7 +44,7 @@ class Evaluator:
         config: of which model, task, eval, seed, threads and the token limits are read (`evaluation/target.py`).
         num_questions: of the held-out ones, evenly spread over them; 0: all.
         adapters: of a base in 4 bits.
-        system_prompts: which the questions can be asked behind as well (`worded`); None: without any.
+        system_prompts: behind which the questions can be asked as well (`worded`); an entry None: no system prompt.
 
     Raises:
         UsageError: what `prepare` and `load_model` raise, or more questions than there are; a system prompt that the

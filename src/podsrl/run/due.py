@@ -32,7 +32,7 @@ class Due:
     @staticmethod
     def of(state: Mapping[str, Any]) -> Due:
         """As a checkpoint remembers it; one from before steps without signal were counted has none of them."""
-        return Due(**dict.fromkeys(SAVED, state["step"]) | state["schedule"])
+        return Due(**{name: state["schedule"].get(name, state["step"]) for name in SAVED})
 
     def is_end(self, config: RunConfig, progress: Progress) -> bool:
         """Whether the config says stop."""

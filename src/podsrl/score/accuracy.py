@@ -49,8 +49,8 @@ class Accuracy:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of `accuracy` over questions: Wilson's, of as many independent answers as have its standard
-        error, which are at least the questions and at most the answers."""
+        """The 95 % interval of `accuracy`: Wilson's for the number of independent answers that would have the same
+        standard error, no fewer than the questions and no more than the answers."""
         variance, sem = self.accuracy * (1 - self.accuracy), self.accuracy_sem
         independent = variance / sem**2 if sem else 0.0
         independent = min(max(independent, self.num_questions), self.num_samples)

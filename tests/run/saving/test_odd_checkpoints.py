@@ -211,7 +211,6 @@ def state(step: int = 4) -> Json:
         "config": RunConfig().model_dump(mode="json"),
         "schedule": SCHEDULE,
         "log_bytes": {"metrics.jsonl": 10, "groups.jsonl": 0},
-        "matmul": None,
         "inputs": {"train": side, "eval": side, "sources": {}},
         "parts": {},
         "device": "cpu",

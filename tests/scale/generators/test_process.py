@@ -23,7 +23,7 @@ from podsrl.control import Steering
 from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
 from podsrl.lib.channel import Channel
-from podsrl.lib.matmul import choose, use
+from podsrl.lib.matmul import use
 from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator
@@ -44,7 +44,7 @@ class TestTwoProcesses(GeneratorContract):
     @pytest.fixture(scope="class")
     @classmethod
     def generator(cls, models: Models) -> Iterator[Generator]:
-        use(choose("mkl").rule)
+        use("mkl")
         blueprint = blueprint_of(models.folder, model=models.first, seed=SEED)
         with left_nothing():
             pool = Pool([lambda: ProcessGenerator(blueprint, timeout_seconds=300.0)] * 2, SharedWeights())
@@ -55,7 +55,7 @@ class TestTwoProcesses(GeneratorContract):
 
 @pytest.fixture
 def model(tiny_model_folder: Path) -> Any:
-    use(choose("mkl").rule)
+    use("mkl")
     return load_model(ModelConfig(path=str(tiny_model_folder), device="cpu")).eval()
 
 

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, Mistra
 from made import sample
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
-from podsrl.lib.matmul import FIXED, Rule, fast_linears, has_fast_linear, is_available, use
+from podsrl.lib.matmul import SMALL, fast_linears, has_fast_linear, is_available, use
 from podsrl.update import ALGORITHMS, Batch, TokenLogprobs, Updater, make_batch
 from podsrl.update.micro_batches import micro_batches, num_forwarded
 from podsrl.update.packed.attention import NAME
@@ -410,7 +410,7 @@ def entered(model: Any) -> Iterator[nn.Module]:
 
 
 def test_both_libraries_agree_on_linear_layers() -> None:
-    use(FIXED["onednn"])
+    use("onednn")
     torch.manual_seed(0)
     for size, bias in [((64, 96), True), ((96, 64), False)]:
         layer = nn.Linear(*size, bias=bias)
@@ -428,9 +428,9 @@ def test_both_libraries_agree_on_linear_layers() -> None:
     assert "forward" not in vars(layer) and not has_fast_linear(nn.Linear(4, 4).double())
 
 
-def test_a_layer_below_the_rules_size_is_torchs() -> None:
-    layer, x = nn.Linear(64, 32), torch.randn(100, 64)
-    for start, is_onednn in ((100 * 64 * 32, is_available()), (100 * 64 * 32 + 1, False)):
-        use(Rule(few_rows=1, many_rows=1, update=start))
+def test_a_small_product_is_torchs() -> None:
+    layer, rows = nn.Linear(100, 100), SMALL // 10_000
+    use("onednn")
+    for x, is_onednn in ((torch.randn(rows, 100), is_available()), (torch.randn(rows - 1, 100), False)):
         with fast_linears(layer):
             assert (type(layer(x).grad_fn).__name__ == "OnednnLinearBackward") == is_onednn

@@ -69,11 +69,12 @@ def named(scheduler: str, option: str = "scheduler") -> tuple[Callable[[Limits, 
 
     UsageError: an unknown name; `option` is where the user gave it.
     """
-    name, _, order = scheduler.partition("+")
-    for kind, part, known in (("scheduler", name, SCHEDULERS), ("refill order", order or "fifo", ORDERS)):
+    name, plus, order = scheduler.partition("+")
+    order = order if plus else "fifo"
+    for kind, part, known in (("scheduler", name, SCHEDULERS), ("refill order", order, ORDERS)):
         if part not in known:
             raise UsageError(f"{option} = {scheduler!r}: no {kind} {part!r}.{nearest(part, known)}")
-    return SCHEDULERS[name], ORDERS[order or "fifo"]
+    return SCHEDULERS[name], ORDERS[order]
 
 
 def make_scheduler(scheduler: str | Scheduler, limits: Limits) -> Scheduler:

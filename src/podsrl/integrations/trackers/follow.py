@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -55,7 +56,10 @@ def tracking(config: RunConfig, folder: Path, say: Say) -> Iterator[None]:
     except Exception:
         _end(trackers, folder, say)
         raise
-    _end(trackers, folder, say)  # not after Ctrl-C
+    finally:  # after Ctrl-C too: a process that lives on, as a notebook's, may resume the run
+        for tracker in trackers:
+            tracker.ended.set()
+    _end(trackers, folder, say)
 
 
 def _end(trackers: Sequence[_Tracker], folder: Path, say: Say) -> None:
@@ -91,11 +95,9 @@ class State:
                 return cls(value["id"], value["last_step"])
         return cls(uuid.uuid4().hex[:12])
 
-    def takes(self, kind: str, step: int) -> bool:
-        """Whether the tool lacks a line, which it gets now; a resumed run makes some steps again."""
-        if is_new := step > self.last_step.get(kind, -1):
-            self.last_step[kind] = step
-        return is_new
+    def lacks(self, kind: str, step: int) -> bool:
+        """Whether the tool has no line of this kind yet; a resumed run makes some steps again."""
+        return step > self.last_step.get(kind, -1)
 
 
 class _Tracker(threading.Thread):
@@ -110,7 +112,7 @@ class _Tracker(threading.Thread):
         self.is_ready, self.ended = False, threading.Event()  # the tool is imported; the logs are complete
 
     def prepare(self) -> None:
-        """Import the tool, before any thread runs: two that import the same modules could disturb each other."""
+        """Import the tool, before any thread runs."""
         with self._switched_off_by_errors():
             self._own.mkdir(parents=True, exist_ok=True)
             self._state = State.read(self._own.with_suffix(".json"))
@@ -124,6 +126,8 @@ class _Tracker(threading.Thread):
             options = flat(self._config.model_dump(mode="json"))
             self._tool.start(options, max(self._state.last_step.values(), default=None), self._say)
             self._state.id = self._tool.id
+            self._state.last_step.setdefault("step", -1)  # it has begun
+            self._save()
             next_drawing, is_last = time.monotonic() + FIRST_DRAWING_SECONDS, False
             while not is_last:
                 is_last = self.ended.wait(POLL_SECONDS)
@@ -161,19 +165,21 @@ class _Tracker(threading.Thread):
                 kind = "note" if "note" in line else "evaluation" if "eval/accuracy" in line else "step"
                 if "rollouts" in line:
                     recorded.append(line)
-                elif self._state.takes(kind, step):
-                    if kind == "evaluation" and step <= self._state.last_step.get("step", -1):
+                elif self._state.lacks(kind, step):
+                    if kind == "evaluation" and not self._state.lacks("step", step):
                         line.pop("seconds/train_elapsed", None)  # the step's own line has given it
                     self._tool.log(logged(line), step)
-            if recorded and self._state.takes("groups", step):
+                    self._state.last_step[kind] = step
+            if recorded and self._state.lacks("groups", step):
                 self._tool.log({"groups": rows_of(recorded)}, step)
+                self._state.last_step["groups"] = step
 
     def _draw(self) -> float:
         """Draw the run's figures if there are new steps; returns the seconds that it took."""
         started = time.monotonic()
         if self._step > self._drawn_step:
             with _drawing:
-                pictures = _pictures(self._folder)
+                pictures = _pictures(self._folder, self._step)
             self._tool.log(pictures, self._step)
             self._drawn_step = self._step
         return time.monotonic() - started
@@ -184,8 +190,9 @@ class _Tracker(threading.Thread):
             self._saved = text
 
 
-def _pictures(folder: Path) -> Json:
-    """The figures of the run's report, by name."""
+@lru_cache(maxsize=1)
+def _pictures(folder: Path, step: int) -> Json:
+    """The figures of the run's report up to a step, by name; all trackers of a run get the same."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -92,14 +93,20 @@ class Wandb(Tool):
         try:
             self.run = self.module.init(**begun)
         except self.module.errors.Error as error:
-            self.module.teardown()  # its service holds the id of a run that did not begin
+            # Where no server was reached, W&B's service holds the id; to end it would end the user's own run.
+            if not isinstance(error, self.module.errors.UsageError):
+                if self.module.run is None:
+                    self.module.teardown()
+                else:
+                    begun["id"] = self.id = uuid.uuid4().hex[:12]
             self.run = self.module.init(**begun, mode="offline")
             reason = next(iter(str(error).splitlines()), "")
             say(f"wandb: offline, since W&B could not be reached or no one is logged in ({reason})")
         self.run.config.update(dict(options), allow_val_change=True)
-        self.where = f"wandb: {self.run.url or 'nothing was written (WANDB_MODE)'}"
         if self.run.offline:
             self.where = f"wandb: wandb sync {shown(Path(self.run.dir).parents[1])}/offline-run-*-{self.id}"
+        else:
+            self.where = f"wandb: {self.run.url or 'nothing was written (WANDB_MODE)'}"
 
 
 class TensorBoard(Tool):
@@ -141,8 +148,7 @@ class Trackio(Tool):
 
     def load(self) -> Any:
         """Import it anew: it takes its folder from the environment when it is imported."""
-        for name in [name for name in sys.modules if name.partition(".")[0] == self.package]:
-            del sys.modules[name]
+        self._forget()
         chosen = os.environ.get("TRACKIO_DIR")
         os.environ["TRACKIO_DIR"] = chosen or str(self.folder)
         try:
@@ -156,6 +162,14 @@ class Trackio(Tool):
         self.run = self.module.init(self.project, name, config=dict(options), resume="allow", embed=False)
         folder = shown(self.module.TRACKIO_DIR)
         self.where = f"trackio: TRACKIO_DIR={folder} trackio show --project {shlex.quote(self.project)}"
+
+    def finish(self) -> None:
+        super().finish()
+        self._forget()  # the next import, perhaps of the user's own code, has another folder
+
+    def _forget(self) -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == self.package]:
+            del sys.modules[name]
 
 
 class MLflow(Tool):

@@ -198,9 +198,9 @@ def _generate(config: RunConfig, shape: ModelShape, num_processes: int) -> list[
     bound = rollouts.kv_cache_bytes or None
     rows = max(todo.num_rows, todo.num_eval_rows)
     rows = min(rows, rollouts.num_slots or rows)
-    held = min(rows * row, bound) if bound else rows * row * 1.5
+    pool = min(rows * row, bound) if bound else rows * row
     rows = min(rows, bound // row if bound else rows)
     return [
-        ("key-values", "always" if held <= SPARE_BYTES else "generate", held),
+        ("key-values", "always" if pool <= SPARE_BYTES else "generate", pool if bound else pool * 1.5),
         ("decode", "generate", rows * shape.vocabulary * (BYTES[config.model.dtype] + 8)),
     ]

@@ -78,7 +78,6 @@ class StoredState(_Strict):
     config: dict[str, Any]
     schedule: DueEvaluation
     log_bytes: dict[str, Natural]
-    matmul: dict[str, Any] | None
     inputs: Inputs
     parts: dict[str, dict[str, Any]]
     device: str

@@ -127,7 +127,9 @@ class Trainer:
         """What the update trains; with `scale.strategy` other than "ddp" its weights are in pieces."""
         check_window(self.model, self.parts.longest_prompt, config.rollouts.max_new_tokens)
         self.threads = configure_threads(config.threads, self.model.num_parameters(), self.processes.num_here)
-        self.matmul_choice = settle_matmul(config.model.matmul, self.model, self.processes)
+        library = settle_matmul(config.model.matmul, self.model, self.processes)
+        self.matmul = describe_matmul(config.model.matmul, library)
+        """What computes the matrix products, in one line."""
         self.progress = Progress()
         self.warnings: list[str] = []
         """Why the numbers after `load` may be others than without the stop."""
@@ -285,7 +287,7 @@ class Trainer:
         return save_trainer(self, folder, extra)
 
     def load(self, checkpoint: Checkpoint, *, allow_changes: bool = False) -> None:
-        """Go on from a checkpoint: weights, moments, counters, what parts learned, and the choice of `model.matmul`.
+        """Go on from a checkpoint: weights, moments, counters, and what parts learned.
 
         Raises:
             UsageError: it was made with another config, or, unless that is allowed, the run read something else then.
@@ -309,11 +311,6 @@ class Trainer:
     @engine.setter
     def engine(self, engine: Generator) -> None:
         self.collector.engine = engine
-
-    @property
-    def matmul(self) -> str:
-        """What computes the matrix products, in one line."""
-        return describe_matmul(self.config.model.matmul, self.matmul_choice)
 
     @property
     def sampling(self) -> Sampling:

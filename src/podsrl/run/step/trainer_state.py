@@ -12,7 +12,6 @@ import numpy as np
 from podsrl.errors import CheckpointError, PodsError, short
 from podsrl.lib.part_states import split_states, whole_states
 from podsrl.records import decode, decode_open, encode, encode_open
-from podsrl.run.before.matmul import restore_matmul
 from podsrl.run.saving.changes import check_batches, check_config, check_device, check_inputs
 from podsrl.run.saving.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.saving.inputs import has_other_groups
@@ -53,7 +52,6 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
             **{name: getattr(trainer.progress, name) for name in Progress.__dataclass_fields__},
             "optimizer": numbers,
             "parts": values,
-            "matmul": trainer.matmul_choice and trainer.matmul_choice.to_json(),
             "config": trainer.config.model_dump(mode="json"),
             "inputs": trainer.inputs,
             "device": trainer.policy.device.type,
@@ -86,9 +84,8 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: boo
     trainer.parts.slots.restore(_read(checkpoint, PARTS, lambda: with_groups(states, task_of)))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.collector.round, trainer.collector.waiting = step, tuple(waiting)
-    trainer.matmul_choice, warnings = restore_matmul(trainer.matmul_choice, state["matmul"])
     other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
-    trainer.warnings = warnings + new_options + other_bits
+    trainer.warnings = new_options + other_bits
     if kept is not None and is_stale:
         trainer.warnings.append("groups that were to go on are left out: they were begun before the change")
     trainer.sync()

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from podsrl.lib.matmul import in_use
+from podsrl.lib.matmul import Library, in_use
 from podsrl.sync.digest import Samples
 
 _ALIGNMENT = 64
@@ -43,8 +43,8 @@ class Table(TypedDict):
     num_bytes: int
     digest: str
     """`weights_digest` of them."""
-    matmul: dict[str, Any] | None
-    """The rule of float32 products that the run uses now (`lib/matmul`), which a resume may have changed."""
+    matmul: Library
+    """Which library computes the run's float32 products."""
     places: dict[str, Place]
 
 
@@ -71,12 +71,11 @@ class SharedWeights:
             dtype = str(tensor.dtype).removeprefix("torch.")
             places[name] = {"dtype": dtype, "shape": list(tensor.shape), "start": end}
             end = self._write(tensor, end)
-        rule = in_use()
         self.table = {
             "version": version,
             "num_bytes": end,
             "digest": samples.digest(),
-            "matmul": None if rule is None else rule.to_json(),
+            "matmul": in_use(),
             "places": places,
         }
 

@@ -34,7 +34,7 @@ from podsrl.generate import (
 )
 from podsrl.lib.devices import avoid_cudnn_attention, default_bound
 from podsrl.lib.machine import configure_threads
-from podsrl.lib.matmul import rule_from, use
+from podsrl.lib.matmul import use
 from podsrl.policy import load_tokenizer
 from podsrl.records import encode_completions
 from podsrl.scale.generators.model import check_carried, new_model
@@ -197,8 +197,7 @@ class Worker:
         Raises:
             SyncError: the generator does not hold, bit for bit, what arrived.
         """
-        if (rule := rule_from(table["matmul"])) is not None:
-            use(rule)
+        use(table["matmul"])
         named = dict(tensors_in(table, data))
         sync_weights(iter(named.items()), self._generator, table["version"])
         return Samples(named.items()).digest()

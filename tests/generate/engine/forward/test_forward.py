@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from podsrl.generate.engine.forward.model import ModelForward
 from podsrl.generate.engine.forward.prefill import read_layout, read_prompts
 from podsrl.generate.engine.kv_pool import KVPool
 from podsrl.lib import matmul
-from podsrl.lib.matmul import FIXED, Linear, Rule, is_available, use
+from podsrl.lib.matmul import Linear, is_available, use
 
 ROWS = [tuple(range(3, 3 + n)) for n in (9, 4, 12, 9)] + [(50, 7, 7, 98, 20, 3, 64, 5)]
 """Rows of different lengths; the third is the longest."""
@@ -133,7 +132,8 @@ def onednn_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         calls.append(tuple(result.shape))
         return result
 
-    use(Rule(few_rows=1, many_rows=1, update=1))
+    use("onednn")
+    monkeypatch.setattr(matmul, "SMALL", 1)
     monkeypatch.setattr(matmul, "onednn", counted)
     return calls
 
@@ -149,13 +149,15 @@ def test_large_products_run_in_onednn_and_agree(
 
 
 @torch.inference_mode()
-def test_a_linear_map_is_torchs_where_the_rule_says_so(onednn_calls: list[tuple[int, ...]]) -> None:
-    module, tall, wide = torch.nn.Linear(1000, 1000), torch.randn(33, 1000), torch.randn(32, 1000)
-    use(FIXED["mkl"])
+def test_a_linear_map_is_torchs_where_the_rule_says_so(
+    onednn_calls: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, tall = torch.nn.Linear(1000, 1000), torch.randn(33, 1000)
+    use("mkl")
     assert torch.equal(Linear(module)(tall), module(tall)) and not onednn_calls
-    use(Rule(few_rows=math.inf, many_rows=33_000_000, update=1))
-    for x in (tall[:32], wide):
-        assert torch.equal(Linear(module)(x), module(x)) and not onednn_calls
+    use("onednn")
+    monkeypatch.setattr(matmul, "SMALL", 33_000_000)
+    assert torch.equal(Linear(module)(tall[:32]), module(tall[:32])) and not onednn_calls
     Linear(module)(tall)
     assert onednn_calls == [(33, 1000)]
 
@@ -163,7 +165,7 @@ def test_a_linear_map_is_torchs_where_the_rule_says_so(onednn_calls: list[tuple[
 def test_without_onednn_a_linear_map_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podsrl.lib.matmul.is_available", lambda: False)
     monkeypatch.delattr(matmul, "onednn")
-    use(FIXED["onednn"])
+    use("onednn")
     module = torch.nn.Linear(1000, 1000)
     x = torch.randn(3, 1000)
     assert torch.equal(Linear(module)(x), module(x))
