@@ -162,7 +162,9 @@ def of_wandb(folder: Path, tmp_path: Path) -> Held:
 
 def of_trackio(folder: Path, tmp_path: Path) -> Held:
     own = folder / "trackers" / "trackio"
-    storage = import_module("trackio.sqlite_storage")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACKIO_DIR", str(own))  # read when it is imported, which is anew: the tracker has forgotten it
+        storage = import_module("trackio.sqlite_storage")
     (run,) = storage.SQLiteStorage.get_runs("podsrl")
     points, totals, pictures, rows = Points(), Points(), set(), []
     for entry in storage.SQLiteStorage.get_logs("podsrl", run):

@@ -140,7 +140,7 @@ def advise(
         >>> from podsrl.run.before.model_shape import read_shape
         >>> advice = advise(RunConfig(), read_shape(RunConfig().model), 64 << 20)
         >>> advice.fits, advice.flags
-        (False, ('--optim.micro_batch_tokens=2048', '--rollouts.kv_cache_bytes=48MiB'))
+        (False, ('--optim.micro_batch_tokens=576', '--rollouts.kv_cache_bytes=48MiB'))
     """
     search = _Search(shape, bound_bytes, num_processes, keys)
     changes = search.climb(config)
