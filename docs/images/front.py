@@ -24,7 +24,8 @@ body {{ margin: 0; padding: 16px; display: flex; gap: 16px; background: {ground}
 div {{ flex: 1; height: {height}px; overflow: hidden; border: 1px solid {line}; border-radius: 8px; }}
 pre {{ margin: 0; padding: 16px; font: 12.4px/1.5 "DejaVu Sans Mono", monospace; }}
 iframe {{ border: 0; width: 100%; height: 100%; }}
-</style><div style="background: {card}; color: {ink}"><pre>$ pods train smol --eval.every_seconds=25 --stop.seconds=150
+</style><div style="background: {card}; color: {ink}"><pre>$ pods train smol --threads=1 \\
+    --eval.every_seconds=25 --stop.seconds=150
 
 {code}</pre></div><div><iframe src="{report}#curves"></iframe></div>"""
 LIGHT = {"ground": "#eef1f4", "card": "#ffffff", "ink": "#1f2328", "line": "#d8dee4"}
