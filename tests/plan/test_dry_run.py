@@ -27,13 +27,15 @@ def test_a_step_is_counted_in_tokens() -> None:
     plan = plan_of("rollouts.num_prompts=2", "rollouts.max_prompt_tokens=100", "rollouts.max_new_tokens=50")
     assert (plan.prompts, plan.prompt_tokens, plan.generated_tokens, plan.kept_tokens) == (2, 200, 6400, 1600)
     assert (plan.work.row_tokens, plan.work.num_rows) == (150, 128)
-    assert plan.work.update_tokens == 2 * 16 * 150 and plan.work.micro_batch_tokens == 3072
-    assert plan.num_micro_batches == 2  # 4,800 tokens
+    assert plan.work.update_tokens == plan.work.micro_batch_tokens == 2 * 100 + 2 * 16 * 50  # each prompt once
+    assert plan.num_micro_batches == 1
+    apart = plan_of("rollouts.num_prompts=2", "rollouts.max_prompt_tokens=100", "optim.prefix_sharing=off")
+    assert apart.work.update_tokens == 2 * 16 * 148 and apart.num_micro_batches == 2  # 4,736 tokens by 3,072
 
 
 def test_processes_have_their_share_of_the_prompts() -> None:
     plan = plan_of("rollouts.num_prompts=3", num_processes=2)
-    assert plan.work.num_rows == 2 * 64 and plan.work.update_tokens == 24 * 560
+    assert plan.work.num_rows == 2 * 64 and plan.work.update_tokens == 2 * 512 + 24 * 48
     assert plan.prompts == 3
     with pytest.raises(UsageError, match="--processes 0"):
         plan_of(num_processes=0)

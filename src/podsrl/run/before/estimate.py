@@ -20,8 +20,8 @@ rank; V vocabulary; R rows generated at once.
     logits          chunk·V·(b + 12), of a micro-batch's completions at most: the head's output, its float32
                     form, its log-softmax and one gradient
     key-values      R·(prompt + completion)·2·k·L·b, at most rollouts.kv_cache_bytes; half more where nothing
-                    bounds it, since memory that grows is held old and new for a moment; up to 256 MiB are
-                    kept during the update
+                    bounds it, since memory that grows is held old and new for a moment
+    kept ones       as many, up to 256 MiB: the engine keeps a small pool for the next step
     decode          R·V·(b + 8): a decode step's logits and what the sampler makes of them
 
 Generation and update do not overlap, so the peak is what is always there and the larger of the two. Against what small
@@ -201,6 +201,7 @@ def _generate(config: RunConfig, shape: ModelShape, num_processes: int) -> list[
     pool = min(rows * row, bound) if bound else rows * row
     rows = min(rows, bound // row if bound else rows)
     return [
-        ("key-values", "always" if pool <= SPARE_BYTES else "generate", pool if bound else pool * 1.5),
+        ("key-values", "generate", pool if bound else pool * 1.5),
+        ("kept key-values", "update", min(pool, SPARE_BYTES)),
         ("decode", "generate", rows * shape.vocabulary * (BYTES[config.model.dtype] + 8)),
     ]
