@@ -39,7 +39,10 @@ EVERY: dict[str, Any] = {
     "eval": {"every_seconds": 0.0},
     "task": {"num_eval": 4, "rewards": {"math_correct": 1.0, REWARD: 1.0}},
 }
-LONG_PROMPTS: dict[str, Any] = {"task": {"name": "jsonl", "path": "long.jsonl"}}
+LONG_PROMPTS: dict[str, Any] = {
+    "task": {"name": "jsonl", "path": "long.jsonl"},
+    "rollouts": {"max_prompt_tokens": 1024},
+}
 LONG_ANSWERS: dict[str, Any] = {
     "rollouts": {"num_prompts": 1, "num_rollouts": 64, "max_new_tokens": 300},
     "select": {"num_kept": 16},
@@ -52,7 +55,7 @@ CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "adapters": ("SmolLM2-135M, adapters: 4 × 16 rollouts of 16 tokens, 4 kept (the recipe `smol`)", "smol", {}),
     "full": ("the same, all weights", "smol", {"lora": None, "optim": {"lr": 1e-5}}),
     "answers": ("adapters, 1 × 64 rollouts of 300 tokens, 16 kept", "smol", LONG_ANSWERS),
-    "prompts": ("adapters, prompts of 500 tokens", "smol", LONG_PROMPTS),
+    "prompts": ("adapters, prompts of some 640 tokens", "smol", LONG_PROMPTS),
     "qwen": ("Qwen2.5-Coder-0.5B, adapters: 2 × 8 rollouts of 16 tokens, 4 kept", "smol", QWEN),
     "demo": ("the demo's model, 136 thousand weights", "pods", {}),
 }
