@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from podsrl.lib import matmul
 from podsrl.lib.matmul import in_use, use
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.scale.processes import Processes
@@ -35,10 +34,9 @@ def test_a_run_says_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "x86" in describe_matmul("auto", "mkl")
 
 
-def test_process_0_chooses_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_0_chooses_for_all() -> None:
     class Second(Processes):
         def broadcast(self, value: object) -> object:
             return "onednn"
 
-    monkeypatch.setattr(matmul, "choose", lambda option: "mkl")
-    assert settle_matmul("auto", nn.Linear(2, 2), Second()) == in_use() == "onednn"
+    assert settle_matmul("mkl", nn.Linear(2, 2), Second()) == in_use() == "onednn"
