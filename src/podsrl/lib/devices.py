@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec
+
 import torch
 
 from podsrl.errors import is_out_of_memory
@@ -41,3 +44,13 @@ def default_bound(device: torch.device, later_bytes: int) -> int:
     """
     free, _ = torch.cuda.mem_get_info(device)
     return int(FREE_SHARE * (free - later_bytes))
+
+
+@cache
+def why_no_kernels(device: str) -> str | None:
+    """The reason why Triton's kernels do not run on a type of device; None: they do."""
+    if device != "cuda" or torch.cuda.get_device_capability() < (8, 0):
+        return "its device is no CUDA GPU of generation 8 (Ampere) or later"
+    if find_spec("triton") is None:
+        return "the package triton is missing, which torch brings for CUDA on Linux"
+    return None

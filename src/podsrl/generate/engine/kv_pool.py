@@ -124,6 +124,12 @@ class KVPool:
         """Bytes that one row of `length` tokens takes."""
         return length * self.layout.token_bytes
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where a pool of one block is: its address, its capacity, and the tokens that each of its tensors holds."""
+        (store,) = self._stores
+        return store.data_ptr(), self.capacity, self.num_tokens
+
     def reserve(self, rows: int, capacity: int) -> None:
         """Make room for `rows` rows of `capacity` tokens, keeping what lies there; new places hold numbers of any kind.
 

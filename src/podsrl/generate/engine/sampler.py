@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from podsrl.generate.base import Sampling
+from podsrl.lib.devices import why_no_kernels
 
 _CPU_CHUNK_ELEMENTS = 1 << 20
 """Logits per chunk of rows on a CPU, so that the work stays in its caches."""
@@ -24,6 +25,7 @@ _CHUNK_ELEMENTS = 1 << 24
 """Logits per chunk elsewhere, so that the float64 sums of a large vocabulary stay small."""
 _COPIED_ELEMENTS = 1 << 18
 """Up to this many sums, rollouts' rows are copied and searched by one operation; beyond, by bisection in place."""
+_NO_FILTERS = Sampling().shape[1:]
 _ROUNDING = 1e-6
 """Relative error of a float32 probability: without this slack, a nucleus of half of ten equal tokens would have six."""
 
@@ -54,6 +56,10 @@ def draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, sampling: Sampl
         tensor([2, 0])
     """
     num_rows, vocabulary = logits.shape
+    if sampling.shape[1:] == _NO_FILTERS and why_no_kernels(logits.device.type) is None:
+        from podsrl.generate.engine.draw_kernels import draw_unfiltered
+
+        return Drawn(*draw_unfiltered(logits, row_of, uniform, sampling.temperature))
     elements = _CPU_CHUNK_ELEMENTS if logits.device.type == "cpu" else _CHUNK_ELEMENTS
     size = max(1, elements // vocabulary)
     if num_rows <= size:

@@ -8,7 +8,7 @@ forward: two rows, a few tokens, five small forwards in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -20,6 +20,7 @@ from transformers import DynamicCache
 from podsrl.errors import UsageError
 from podsrl.generate.engine.forward.base import Forward
 from podsrl.generate.engine.forward.fast import FastForward, why_not_fast
+from podsrl.generate.engine.forward.graph import GraphForward, why_not_graph
 from podsrl.generate.engine.forward.model import ModelForward
 from podsrl.generate.engine.forward.prefill import head_input, maskable_attention
 from podsrl.generate.engine.kv_pool import KVPool
@@ -39,16 +40,24 @@ In float64, which the hand-written step takes on a GPU only: its norms are float
 _REASONS: WeakKeyDictionary[nn.Module, dict[str, str | None]] = WeakKeyDictionary()
 
 
-def choose_forward(model: Any, name: Literal["fast", "model"] | None = None) -> Forward:
+Name = Literal["graph", "fast", "model"]
+_STEPS_BY_NAME: Mapping[Name, tuple[type[Forward], Callable[[Any], str | None]]] = {
+    "graph": (GraphForward, why_not_graph),
+    "fast": (FastForward, why_not_fast),
+    "model": (ModelForward, lambda _: None),
+}
+"""Each with the reason why it does not cover a model; the first that does is taken."""
+
+
+def choose_forward(model: Any, name: Name | None = None) -> Forward:
     """The hand-written step where it computes exactly what the model does, else the model's own; or `name`.
 
-    UsageError: another name; "fast" for a model that it does not cover; or see `new_prompt_cache` and `checked`.
+    UsageError: another name, or one that does not cover the model; or see `new_prompt_cache` and `checked`.
     """
-    if name not in (None, "fast", "model"):
-        raise UsageError(f"forward = {name!r}: wanted 'fast', 'model', or None to choose")
+    if name is not None and name not in _STEPS_BY_NAME:
+        raise UsageError(f"forward = {name!r}: wanted one of {', '.join(_STEPS_BY_NAME)}, or None to choose")
     avoid_cudnn_attention(model.device)
-    is_fast = name == "fast" or (name is None and why_not_fast(model) is None)
-    step = FastForward if is_fast else ModelForward
+    step = next(kind for own, (kind, why_not) in _STEPS_BY_NAME.items() if own == name or (name is None and why_not(model) is None))
     return checked(model, step.name, lambda: step(model))
 
 

@@ -12,7 +12,7 @@ Sources: rotary positions, Su et al. 2021 (RoFormer); grouped queries, Ainslie e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -73,12 +73,12 @@ class FastForward:
 
     def refresh(self) -> None:
         """Look up the weights' tensors again (in-place updates do not need it), and check that the model is covered."""
-        _require_covered(self._model)
+        require_covered(self._model, "fast", why_not_fast)
         self._layers = [_read_layer(layer) for layer in self._model.model.layers]
         self._embedding = self._model.model.embed_tokens.weight
         self._norm = self._model.model.norm.weight
         head = self._model.lm_head
-        self._head = Linear(head) if type(head) is nn.Linear and not _is_hooked(head) else head
+        self._head = Linear(head) if type(head) is nn.Linear and not is_hooked(head) else head
 
     def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
         return read_prompts(self._model, prompts, pool, rows)
@@ -170,11 +170,12 @@ def rms_norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
     return (x * torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()).mul_(weight)
 
 
-def _require_covered(model: Any) -> None:
-    reason = why_not_fast(model)
+def require_covered(model: Any, name: str, why_not: Callable[[Any], str | None]) -> None:
+    """UsageError: the decode step of this name does not cover the model."""
+    reason = why_not(model)
     if reason is not None:
         raise UsageError(
-            f"forward = 'fast' does not cover this model: {reason}: use 'model' or None, or make a new engine if the "
+            f"forward = {name!r} does not cover this model: {reason}: use 'model' or None, or make a new engine if the "
             "model was altered after this one was made"
         )
 
@@ -233,12 +234,13 @@ def _altered_module(model: Any) -> str | None:
         is_own = kind.__module__ == type(model).__module__ or kind.__name__ == "SiLUActivation"
         if not is_own and kind not in (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU):
             return f"its {path} is a {kind.__name__}"
-        if _is_hooked(module):
+        if is_hooked(module):
             return f"its {path or 'forward'} has a hook or a forward of its own"
     return None
 
 
-def _is_hooked(module: nn.Module) -> bool:
+def is_hooked(module: nn.Module) -> bool:
+    """Whether a call of the module does more than its class says."""
     return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
