@@ -31,6 +31,8 @@ WHY_NOT: str | None = None
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test that asks the hub fails at once
 if DEVICE != "gpu":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+if DEVICE == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run in its interpreter, where a test calls them
 if DEVICE == "pretended":
     sys.path.insert(0, str(DEVICE_FOLDER))
     import pretend

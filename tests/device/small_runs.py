@@ -48,11 +48,11 @@ def variety(completions: list[str], **columns: object) -> list[float]:
 # --- the engine ---
 
 
-def tiny(device: str, family: str = "qwen2", dtype: torch.dtype = torch.float64) -> Any:
+def tiny(device: str, family: str = "qwen2", dtype: torch.dtype = torch.float64, head_dim: int = 8) -> Any:
     """A random model of two layers; its weights are drawn on the CPU, so they are the same on every device."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    sizes = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 8}
+    sizes = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": head_dim}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128}
     config = AutoConfig.for_model(family, **sizes, **heads, initializer_range=0.3)
     torch.manual_seed(0)

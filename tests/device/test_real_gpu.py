@@ -18,12 +18,12 @@ CASES = {"full": (), "penalty": ("loss.kl_beta=0.05",), "lora": ("lora.rank=4",)
 
 
 @pytest.mark.parametrize("room", [{}, {"num_slots": 3}, {"kv_cache_bytes": 60_000}], ids=["all", "slots", "bounded"])
-@pytest.mark.parametrize("forward", ["fast", "model"])
+@pytest.mark.parametrize("forward", ["graph", "fast", "model"])
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
 def test_the_engine_draws_the_cpus_tokens_in_float32(family: str, forward: str, room: dict[str, int]) -> None:
     """No random number lies within 2e-5 of where another token begins: twenty times what float32 rounds."""
-    tokens, logprobs = generated(tiny("cpu", family), requests(nucleus={"top_p": 0.8}))
-    model = tiny("cuda", family, torch.float32)
+    tokens, logprobs = generated(tiny("cpu", family, head_dim=16), requests(nucleus={"top_p": 0.8}))
+    model = tiny("cuda", family, torch.float32, head_dim=16)
     found, found_logprobs = generated(model, requests(nucleus={"top_p": 0.8}), forward=forward, **room)
     assert found == tokens
     for key, values in logprobs.items():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 
-from podsrl.errors import is_out_of_memory
+from podsrl.errors import is_out_of_memory, one_line
 
 FREE_SHARE = 0.8
 """Of a GPU's free memory, what keys and values may take. The rest is for logits, activations of prompts and what the
@@ -48,9 +47,15 @@ def default_bound(device: torch.device, later_bytes: int) -> int:
 
 @cache
 def why_no_kernels(device: str) -> str | None:
-    """The reason why Triton's kernels do not run on a type of device; None: they do."""
+    """The reason why kernels in Triton do not run on a type of device; None: they do."""
     if device != "cuda" or torch.cuda.get_device_capability() < (8, 0):
         return "its device is no CUDA GPU of generation 8 (Ampere) or later"
-    if find_spec("triton") is None:
+    try:
+        from triton.runtime import driver
+
+        driver.active.get_current_target()
+    except ImportError:
         return "the package triton is missing, which torch brings for CUDA on Linux"
+    except Exception as error:  # no compiler, no driver: of any type
+        return f"triton fails with {one_line(str(error), 120)}"
     return None

@@ -45,13 +45,13 @@ def draw_unfiltered(
 
 
 @triton.jit
-def _scaled(logits, row, column, words, temperature):  # type: ignore[no-untyped-def]
+def _scaled(logits, row, column, words, temperature):
     given = tl.load(logits + row * words + column, mask=column < words, other=float("-inf"))
     return given.to(tl.float32) / temperature
 
 
 @triton.jit
-def _sum_blocks(logits, tops, sums, words, temperature, BLOCKS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _sum_blocks(logits, tops, sums, words, temperature, BLOCKS: tl.constexpr, BLOCK: tl.constexpr):
     """The largest of each block, and the sum of the others' shares of it; NaN where a logit is NaN or infinite."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
@@ -64,7 +64,7 @@ def _sum_blocks(logits, tops, sums, words, temperature, BLOCKS: tl.constexpr, BL
 
 
 @triton.jit
-def _pick(  # type: ignore[no-untyped-def]
+def _pick(
     logits,
     tops,
     sums,

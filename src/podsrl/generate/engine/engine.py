@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from torch import Tensor
 from podsrl.errors import UsageError, short
 from podsrl.generate.base import EngineStats, Request
 from podsrl.generate.engine.forward.base import Forward
-from podsrl.generate.engine.forward.choose import choose_forward
+from podsrl.generate.engine.forward.choose import Name, choose_forward, why_no_graph
 from podsrl.generate.engine.limits import KVMemory, MemoryPlan, check_requests, plan_memory
 from podsrl.generate.engine.queue import PrefixCache
 from podsrl.generate.engine.sequence import Ids, Sequence, State, find_sequences, new_sequences
@@ -43,6 +43,11 @@ from podsrl.types import Completion, FinishReason
 ABILITIES = frozenset({"join", "start", "abort_rollouts", "partial", "watch"})
 """See `Generator.abilities`."""
 _NO_BOUND = 1 << 31
+_STEPS = {
+    "graph": "decode step as a CUDA graph",
+    "fast": "hand-written decode step",
+    "model": "the model's own forward",
+}
 
 
 class Engine:
@@ -58,7 +63,8 @@ class Engine:
         seed: with a request's stream, a rollout's index and a token's position it decides every random number, so the
             same request gives the same tokens in any batch.
         tokenizer: needed for requests with stop strings; where a request names no stop tokens, its end token is one.
-        forward: "fast" or "model" to insist on one of the decode steps; None: the fast one where it covers the model.
+        forward: "graph", "fast" or "model" to insist on one of the decode steps; None: the fastest that covers the
+            model.
 
     Raises:
         UsageError: an argument out of range, or a model that cannot be run.
@@ -75,7 +81,7 @@ class Engine:
         scheduler: str | Scheduler = "continuous",
         seed: int = 0,
         tokenizer: Any = None,
-        forward: Literal["fast", "model"] | None = None,
+        forward: Name | None = None,
     ) -> None:
         if num_slots is not None and num_slots < 1:
             raise UsageError(f"num_slots = {num_slots}: wanted at least 1, or None for no limit")
@@ -94,7 +100,7 @@ class Engine:
         self.memory: MemoryPlan | None = None
         """How the last call's memory was divided."""
         self.forward: Forward = choose_forward(model, forward)
-        """The decode step; `forward.name` is "fast" or "model"."""
+        """The decode step; `forward.name` is "graph", "fast" or "model"."""
         self._forward_option = forward
         self._scheduler_option, self._tokenizer = scheduler, tokenizer
         self._kv_memory = KVMemory(kv_cache_bytes)
@@ -171,8 +177,10 @@ class Engine:
         Raises:
             UsageError: one of them can never fit.
         """
-        step = "hand-written decode step" if self.forward.name == "fast" else "the model's own forward"
-        return f"{step}; {self.plan(requests)}"
+        step, reason = _STEPS[self.forward.name], ""
+        if self.model.device.type == "cuda" and self.forward.name != "graph":
+            reason = f" (no CUDA graph: {why_no_graph(self.model) or 'not asked for'})"
+        return f"{step}{reason}; {self.plan(requests)}"
 
     def close(self) -> None:
         """There is nothing to give back."""

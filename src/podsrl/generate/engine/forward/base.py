@@ -27,7 +27,7 @@ class Forward(Protocol):
     """A model as the engine sees it."""
 
     name: str
-    """Which step runs: "model" or "fast"."""
+    """Which step runs: "graph", "fast" or "model"."""
     layout: Layout
     """What one token takes in the pool."""
 

@@ -8,7 +8,7 @@ forward: two rows, a few tokens, five small forwards in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from podsrl.errors import UsageError
+from podsrl.errors import UsageError, is_out_of_memory, one_line
 from podsrl.generate.engine.forward.base import Forward
 from podsrl.generate.engine.forward.fast import FastForward, why_not_fast
 from podsrl.generate.engine.forward.graph import GraphForward, why_not_graph
@@ -41,24 +41,33 @@ _REASONS: WeakKeyDictionary[nn.Module, dict[str, str | None]] = WeakKeyDictionar
 
 
 Name = Literal["graph", "fast", "model"]
-_STEPS_BY_NAME: Mapping[Name, tuple[type[Forward], Callable[[Any], str | None]]] = {
-    "graph": (GraphForward, why_not_graph),
-    "fast": (FastForward, why_not_fast),
-    "model": (ModelForward, lambda _: None),
-}
-"""Each with the reason why it does not cover a model; the first that does is taken."""
+_FAILED: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+"""What the graph of a model failed with, in one line."""
 
 
 def choose_forward(model: Any, name: Name | None = None) -> Forward:
-    """The hand-written step where it computes exactly what the model does, else the model's own; or `name`.
+    """The fastest decode step that computes exactly what the model does; or `name`.
 
     UsageError: another name, or one that does not cover the model; or see `new_prompt_cache` and `checked`.
     """
-    if name is not None and name not in _STEPS_BY_NAME:
-        raise UsageError(f"forward = {name!r}: wanted one of {', '.join(_STEPS_BY_NAME)}, or None to choose")
+    if name not in (None, "graph", "fast", "model"):
+        raise UsageError(f"forward = {name!r}: wanted 'graph', 'fast', 'model', or None to choose")
     avoid_cudnn_attention(model.device)
-    step = next(kind for own, (kind, why_not) in _STEPS_BY_NAME.items() if own == name or (name is None and why_not(model) is None))
+    if name == "graph" or (name is None and why_no_graph(model) is None):
+        try:
+            return checked(model, "graph", lambda: GraphForward(model))
+        except Exception as error:  # of any type: Triton's own, the compiler's, the driver's
+            if name is not None or is_out_of_memory(error):
+                raise
+            _FAILED[model] = f"it failed with {type(error).__name__}: {one_line(str(error), 300)}"
+    is_fast = name == "fast" or (name is None and why_not_fast(model) is None)
+    step = FastForward if is_fast else ModelForward
     return checked(model, step.name, lambda: step(model))
+
+
+def why_no_graph(model: Any) -> str | None:
+    """The reason why the decode step of a model is no CUDA graph, or was found not to be; None: it is one."""
+    return _FAILED.get(model) or why_not_graph(model)
 
 
 def checked(model: Any, name: str, make: Callable[[], Forward]) -> Forward:

@@ -114,7 +114,7 @@ class GraphForward:
 
     def _record(self, rows: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """A graph of the step. It is run before, which compiles kernels; what that writes is what the graph will."""
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self._run(rows)
@@ -226,15 +226,15 @@ def _joined(*modules: nn.Linear) -> Affine:
     return _in_a_row([module.weight for module in modules]), _in_a_row(biases) if biases else None
 
 
-def _in_a_row(parameters: Sequence[nn.Parameter]) -> Tensor:
+def _in_a_row(parameters: Sequence[Tensor]) -> Tensor:
     """One tensor of which these are consecutive parts; they are moved if they are not yet."""
     ends = [parameter.data_ptr() + parameter.nbytes for parameter in parameters]
     starts = [parameter.data_ptr() for parameter in parameters]
     storages = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     if len(storages) > 1 or starts[1:] != ends[:-1]:
-        joined = torch.cat([parameter.data for parameter in parameters])
-        for parameter, part in zip(parameters, joined.split([len(each) for each in parameters]), strict=True):
-            parameter.data = part
-    first = parameters[0].detach()
-    size = (sum(map(len, parameters)), *first.shape[1:])
-    return first.as_strided(size, first.stride())
+        joined, first = torch.cat([parameter.data for parameter in parameters]), 0
+        for parameter in parameters:
+            parameter.data = joined[first : first + len(parameter)]
+            first += len(parameter)
+    whole = parameters[0].detach()
+    return whole.as_strided((sum(map(len, parameters)), *whole.shape[1:]), whole.stride())

@@ -113,7 +113,7 @@ def gate(joined: Tensor) -> Tensor:
 
 
 @triton.jit
-def _add_norm(x, change, weight, out, width, eps, HAS_CHANGE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _add_norm(x, change, weight, out, width, eps, HAS_CHANGE: tl.constexpr, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     is_inside = column < width
     at = tl.program_id(0).to(tl.int64) * width + column
@@ -130,7 +130,7 @@ def _add_norm(x, change, weight, out, width, eps, HAS_CHANGE: tl.constexpr, BLOC
 
 
 @triton.jit
-def _tensor_of(place, tensor, row, HEADS: tl.constexpr, DIM: tl.constexpr, kind: tl.constexpr):  # type: ignore[no-untyped-def]
+def _tensor_of(place, tensor, row, HEADS: tl.constexpr, DIM: tl.constexpr, kind: tl.constexpr):
     """Where row `row` begins in keys (tensor = 2 * layer) or values (the next one), and the elements of a head."""
     address = tl.multiple_of(tl.load(place).to(tl.pointer_type(kind)), 16)
     capacity = tl.load(place + 1)
@@ -139,7 +139,7 @@ def _tensor_of(place, tensor, row, HEADS: tl.constexpr, DIM: tl.constexpr, kind:
 
 
 @triton.jit(do_not_specialize=["layer"])
-def _turn(  # type: ignore[no-untyped-def]
+def _turn(
     joined,
     out,
     angles,
@@ -174,9 +174,9 @@ def _turn(  # type: ignore[no-untyped-def]
         factor = tl.rsqrt(mean + eps)
         is_query = (head < QUERIES) & everywhere
         scale_low = tl.where(is_query, tl.load(query_norm + column), tl.load(key_norm + column)).to(tl.float32)
-        scale_high = tl.where(
-            is_query, tl.load(query_norm + HALF + column), tl.load(key_norm + HALF + column)
-        ).to(tl.float32)
+        scale_high = tl.where(is_query, tl.load(query_norm + HALF + column), tl.load(key_norm + HALF + column)).to(
+            tl.float32
+        )
         low = ((low * factor).to(kind).to(tl.float32) * scale_low).to(kind).to(tl.float32)
         high = ((high * factor).to(kind).to(tl.float32) * scale_high).to(kind).to(tl.float32)
     cos = tl.load(angles + position * dim + column).to(tl.float32)
@@ -202,7 +202,7 @@ def _turn(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["layer"])
-def _attend(  # type: ignore[no-untyped-def]
+def _attend(
     queries,
     out,
     positions,
@@ -252,7 +252,7 @@ def _attend(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _gate(joined, out, width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _gate(joined, out, width, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_inside = column < width
