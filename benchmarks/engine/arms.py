@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
@@ -21,8 +21,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 from benchmarks.models import Workload
 from benchmarks.timing import Clock, Taken
 from podsrl.generate import Engine, Request, Sampling
-
-ForwardName = Literal["fast", "model"]
+from podsrl.generate.engine.forward.choose import Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ def _drain(manager: Any, work: Workload) -> list[list[int]]:
     return found
 
 
-def podsrl_engine(model: Any, work: Workload, num_slots: int | None, forward: ForwardName | None = None) -> Arm:
+def podsrl_engine(model: Any, work: Workload, num_slots: int | None, forward: Name | None = None) -> Arm:
     """Our engine, built once and used in every round; None: all rows at once, and the forward that it chooses."""
     engine = Engine(model, num_slots=num_slots, forward=forward)
 

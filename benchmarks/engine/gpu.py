@@ -75,6 +75,8 @@ def measure_at(n: int, model: Any, options: argparse.Namespace, bandwidth: float
     arms: dict[str, Arm] = {"podsrl": podsrl_engine(model, work, None)}
     if n in options.rollouts:
         tokens = CPU_BATCH_TOKENS if options.device == "cpu" else None
+        if options.device == "cuda":
+            arms["podsrl without graphs"] = podsrl_engine(model, work, None, "fast")
         arms["HF generate"] = hf_generate(model, work, work.num_rows)
         arms["transformers continuous batching"] = continuous_batching(model, work, tokens)
     made = take_turns(arms, options.repeats + 1, titled(say, f"n = {n}"))
