@@ -65,11 +65,16 @@ def test_a_checkpoint_goes_on_on_the_cpu(case: str, tmp_path: Path) -> None:
     assert_close(taken_step(other), taken_step(run))
 
 
-@pytest.mark.parametrize(("dtype", "gap"), [("float32", 1e-4), ("bfloat16", 0.1)])
-def test_number_formats_of_real_models_train_and_resume(dtype: str, gap: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "gap", "more"), [("float32", 1e-4, ()), ("bfloat16", 0.1, ()), ("bfloat16", 0.1, ("lora.rank=4",))]
+)
+def test_number_formats_of_real_models_train_and_resume(
+    dtype: str, gap: float, more: tuple[str, ...], tmp_path: Path
+) -> None:
     """On the first step the trainer's log-probs are the engine's, but for rounding."""
-    option = f"model.dtype={dtype}", "optim.num_epochs=1"
+    option = f"model.dtype={dtype}", "optim.num_epochs=1", *more
     run = trainer(*option, device="cuda", is_double=False)
+    assert {weight.dtype for weight in run.policy.weights().values()} == {getattr(torch, dtype)}
     assert run.learner.updater.layout.startswith("packed"), run.learner.updater.layout
     line = taken_step(run)
     assert line["logprob_gap"] < gap and math.isfinite(line["grad_norm"]) and line["updates/skipped"] == 0

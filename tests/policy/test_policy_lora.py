@@ -160,6 +160,27 @@ def test_adapters_of_a_16_bit_model_are_float32_and_the_sum_is_rounded_once(fold
     assert updater.optim_step() > 0
 
 
+def test_adapters_of_16_bits_have_float32_copies_and_are_merged_in_float32(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU. A step of 1e-6 is far below the last bit of a weight, and its copy takes it all the same."""
+    monkeypatch.setattr("podsrl.policy.lora.adapter_dtype", lambda dtype, device: dtype)
+    policy = policy_of(folders["qwen2", True], LORA, dtype="bfloat16")
+    teach(policy)
+    weights = policy.weights()
+    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+    name = "model.layers.0.self_attn.q_proj"
+    base = policy.model.get_base_model().get_submodule(name).base_layer.weight.float()
+    second, first = (weights[f"base_model.model.{name}.lora_{letter}.weight"].float() for letter in "BA")
+    assert torch.equal(dict(policy.sampled_weights())[f"{name}.weight"], (base + 2.0 * second @ first).bfloat16())
+    updater = Updater(policy.model, OptimConfig(lr=1e-6), loss=ALGORITHMS["grpo"].loss)
+    updater.forward_backward(batch())
+    updater.optim_step()
+    masters = {key: value for key, value in updater.state_dict()[0].items() if key.startswith("master/")}
+    assert len(masters) == len(weights) and {value.dtype for value in masters.values()} == {torch.float32}
+    assert any((value != value.bfloat16()).any() for value in masters.values())
+
+
 def test_first_values_depend_on_the_seed_and_the_module_alone(
     make_model: Callable[..., Any], tokenizer: Any, folders: Folders
 ) -> None:

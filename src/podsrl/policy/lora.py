@@ -99,9 +99,9 @@ def choose_targets(
 def add_adapters(model: Any, lora: LoraConfig, *, base: str, revision: str | None, seed: int) -> Any:
     """Put adapters into a model, in place, and freeze everything else.
 
-    Adapters are float32 even where the model has 16 bits, so that no small step is rounded away. The first factor of
-    each adapter is drawn as in PEFT (Kaiming uniform), by a generator that depends only on the seed and the module's
-    name; the second factor is 0, so that the model's outputs are unchanged at first.
+    Their type is `adapter_dtype`. The first factor of each adapter is drawn as in PEFT (Kaiming uniform), by a
+    generator that depends only on the seed and the module's name; the second factor is 0, so that the model's outputs
+    are unchanged at first.
 
     `base` and `revision` of the model are written to adapter_config.json. The result is PEFT's model around it.
     """
@@ -120,8 +120,20 @@ def add_adapters(model: Any, lora: LoraConfig, *, base: str, revision: str | Non
     config = adapted.peft_config[ADAPTER]
     config.base_model_name_or_path, config.revision = base, revision
     for name, layer in adapter_layers(adapted).items():
+        for factor in (layer.lora_A, layer.lora_B):
+            factor.to(adapter_dtype(model.dtype, model.device))
         _draw(layer.lora_A[ADAPTER].weight, seed, name)
     return adapted
+
+
+def adapter_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The type of adapters in a model of this type: float32, but of a bfloat16 model on a GPU bfloat16.
+
+    There a product in float32 takes longer than that of the frozen matrix. No small step is rounded away in bfloat16
+    either, because the optimizer steps float32 copies (`podsrl.update.optimizer`).
+    """
+    is_16_bit = dtype == torch.bfloat16 and device.type == "cuda"
+    return dtype if is_16_bit else torch.promote_types(dtype, torch.float32)
 
 
 def adapter_layers(adapted: Any) -> dict[str, Any]:
@@ -132,12 +144,13 @@ def adapter_layers(adapted: Any) -> dict[str, Any]:
 
 
 def merged_weight(layer: Any, full: Callable[[Tensor], Tensor]) -> Tensor:
-    """W + (alpha / r) B A of one layer, summed in the adapter's precision and rounded once to W's type.
+    """W + (alpha / r) B A of one layer, summed in float32 at least and rounded once to W's type.
 
     `full` turns a sharded parameter into a whole one. For 4 bits the type is that of W dequantised.
     """
     weight = base_weight(layer.get_base_layer(), full)
     first, second = (full(factor[ADAPTER].weight.detach()) for factor in (layer.lora_A, layer.lora_B))
+    first, second = (factor.to(torch.promote_types(factor.dtype, torch.float32)) for factor in (first, second))
     product = torch.mm(second, first).mul_(layer.scaling[ADAPTER])
     return (product.T if layer.fan_in_fan_out else product).add_(weight).to(weight.dtype)
 

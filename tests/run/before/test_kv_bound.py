@@ -37,15 +37,14 @@ def test_a_bound_of_the_config_s_own_holds_everywhere(device: torch.device) -> N
 
 def test_the_update_holds_two_moments_a_weight_and_what_else_its_options_ask_for() -> None:
     model = torch.nn.Linear(10, 10, bias=False)
-    model.dtype = torch.float32  # type: ignore[assignment]
     model.frozen = torch.nn.Parameter(torch.zeros(5), requires_grad=False)
     assert update_bytes(config_of(), model, 1) == 100 * 8
     assert update_bytes(config_of(optim={"name": "adamw_8bit"}), model, 1) == 100 * 2
     assert update_bytes(config_of(loss={"kl_beta": 0.1}), model, 1) == 100 * 8 + 105 * 4
     assert update_bytes(config_of(loss={"kl_beta": 0.1}, lora={"rank": 2}), model, 1) == 100 * 8
     assert update_bytes(config_of(scale={"strategy": "fsdp2"}), model, 4) == 100 * 8 // 4
-    model.dtype = torch.bfloat16  # type: ignore[assignment]
-    assert update_bytes(config_of(), model, 1) == 100 * 12
+    model.bfloat16()
+    assert update_bytes(config_of(), model, 1) == update_bytes(config_of(lora={"rank": 2}), model, 1) == 100 * 12
 
 
 def test_the_start_line_says_where_the_bound_comes_from(monkeypatch: pytest.MonkeyPatch, qwen2: Any) -> None:

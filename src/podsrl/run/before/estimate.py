@@ -7,16 +7,16 @@ rank; V vocabulary; R rows generated at once.
 
     weights         W·b; with 4 bit 0.5 + 4/64 bytes per weight of the linear layers; fsdp2: / K
     generator       with adapters b per weight of what they change (4 bit: of every linear layer); fsdp2: W·b
-    adapters        A·4
+    adapters        A·a, where a is 2 for a bfloat16 model on a GPU, else 4
     reference       W·b, with a KL penalty and without adapters
     gradients       N·b, and N·4 more while those of 16-bit weights are added up over micro-batches, or stepped;
-                    adapters N·4; zero2 and fsdp2: / K
+                    likewise of adapters with a = 2, else N·4; zero2 and fsdp2: / K
     optimizer       N·8 for two moments (8 bit: N·2), N·4 for float32 copies of 16-bit weights; zero2, fsdp2: / K
     average         N·4, with correct.proximal = "average"
     activations     T·L·block, or with gradient checkpointing T·(L·b·h + block), where a block keeps
                     8h for its norms (in float32), (2q + 2k)·b for attention, 3i·b for the feed-forward part;
-                    its trained norms 2h·b, and its linear layers' inputs (2h + i)·b; with adapters instead
-                    4 bytes for the input and r of each adapted layer
+                    its trained norms 2h·b, and its linear layers' inputs (2h + i)·b; with adapters a·r of
+                    each adapted layer, and where a is not b its input, 4 bytes, instead of the linear layers'
     logits          chunk·V·(b + 12), of a micro-batch's completions at most: the head's output, its float32
                     form, its log-softmax and one gradient
     key-values      R·(prompt + completion)·2·k·L·b, at most rollouts.kv_cache_bytes; half more where nothing
@@ -38,9 +38,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, get_args
 
+import torch
+
 from podsrl.config.schema import RunConfig
 from podsrl.generate.engine.limits import SPARE_BYTES
-from podsrl.policy.lora import choose_targets
+from podsrl.policy.lora import adapter_dtype, choose_targets
+from podsrl.policy.source import find_device
 from podsrl.run.before.model_shape import ModelShape
 from podsrl.run.before.sizes import work
 
@@ -127,13 +130,13 @@ def _held(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tupl
     is_spread = strategy == "fsdp2" and num_processes > 1
     changed = shape.linears if quantised else adapted_linears(config, shape)
     copied = sum(prod(matrix) for matrix in changed.values()) * size
-    trained, has_masters = _trained(config, shape), lora is None and size < 4
+    trained, has_masters = _trained(config, shape), _trained_size(config) < 4
     moments = 2 if config.optim.name == "adamw_8bit" else 8
     shares = num_processes if strategy != "ddp" else 1
     return [
         ("weights", "always", weights / num_processes if is_spread else weights),
         ("generator's copy", "always", (whole if is_spread else copied) * generates_itself(config)),
-        ("adapters", "always", trained * 4 if lora else 0),
+        ("adapters", "always", trained * _trained_size(config) if lora else 0),
         ("reference", "always", whole if config.loss.kl_beta > 0 and lora is None else 0),
         ("optimizer", "always", trained * (moments + 4 * has_masters) / shares),
         ("average", "always", 4.0 * trained * (config.correct.proximal == "average")),
@@ -144,10 +147,16 @@ def _trained(config: RunConfig, shape: ModelShape) -> int:
     return num_adapter_weights(config, shape) if config.lora else shape.num_weights
 
 
+def _trained_size(config: RunConfig) -> int:
+    """Bytes of a trained weight."""
+    dtype: torch.dtype = getattr(torch, config.model.dtype)
+    return (adapter_dtype(dtype, find_device(config.model.device)) if config.lora else dtype).itemsize
+
+
 def _update(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tuple[str, Phase, float]]:
     size, todo = BYTES[config.model.dtype], work(config, num_processes, can_share=can_share(config, shape))
     trained = _trained(config, shape)
-    a_gradient = 4 if config.lora or size == 4 else size + 4
+    a_gradient = 4 if _trained_size(config) == 4 else 2 + 4
     shares = num_processes if config.scale.strategy != "ddp" else 1
     chunk = min(config.optim.logprob_chunk_tokens, todo.target_tokens)
     return [
@@ -174,8 +183,8 @@ def block_bytes(config: RunConfig, shape: ModelShape) -> int:
     if config.lora is None:
         return kept + size * normed + size * (2 * hidden + wide)
     adapted = adapted_linears(config, shape).values()
-    ranks = 4 * config.lora.rank * len(adapted) // shape.num_layers
-    if size == 4:  # the adapters read the layers' own inputs
+    ranks = _trained_size(config) * config.lora.rank * len(adapted) // shape.num_layers
+    if size == _trained_size(config):  # the adapters read the layers' own inputs
         return kept + ranks + size * (2 * hidden + wide)
     return kept + ranks + 4 * sum(width for _, width in adapted) // shape.num_layers
 

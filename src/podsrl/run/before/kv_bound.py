@@ -44,11 +44,12 @@ def update_bytes(config: RunConfig, model: Any, num_processes: int, *, has_copy:
     `num_processes` share the optimizer's numbers under zero2 and fsdp2. With `has_copy` the generator's own copy of the
     weights counts too.
     """
-    trained: int = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    own = [p for p in model.parameters() if p.requires_grad]
+    trained, masters = (sum(p.numel() for p in own if p.dtype.itemsize < most) for most in (9, 4))
     weights: int = sum(p.nbytes for p in model.parameters())
-    has_masters: bool = config.lora is None and model.dtype.itemsize < 4
     moments = 2 if config.optim.name == "adamw_8bit" else 8
     shares = num_processes if config.scale.strategy != "ddp" else 1
     has_reference = config.loss.kl_beta > 0 and config.lora is None
     has_average = config.correct.proximal == "average"
-    return trained * (moments + 4 * (has_masters + has_average)) // shares + weights * (has_reference + has_copy)
+    states = trained * (moments + 4 * has_average) + 4 * masters
+    return states // shares + weights * (has_reference + has_copy)
