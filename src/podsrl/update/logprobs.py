@@ -3,7 +3,7 @@
 For a Hugging Face decoder-only model and right-padded rows: log p(token | tokens before it) and the entropy of that
 distribution, at the target positions only. The decoder runs once; the output head then runs over `chunk_tokens`
 positions at a time, and again in the backward pass, so one chunk of logits exists at once (2,048 rows of Qwen's
-151,936 words are 1.2 GB in float32).
+151,936 words are 1.2 GB in float32). On a GPU a plain head's logits go through kernels of our own (`one_pass.py`).
 
 Padding stands to the right of every real token, so causal attention alone keeps it out: no attention mask is handed to
 the model, which lets attention take its fastest kernel.
@@ -101,11 +101,16 @@ def score_tokens(
     head: Callable[[Tensor], Tensor], states: Tensor, tokens: Tensor, temperature: float, chunk_tokens: int
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies [n] of tokens [n] after states [n, ·]; the backward pass makes the logits again."""
-    score = partial(_score, head, temperature=temperature)
-    if len(tokens) <= chunk_tokens:
+    score: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = partial(_score, head, temperature=temperature)
+    is_one_pass, is_one_chunk = why_not_one_pass(head) is None, len(tokens) <= chunk_tokens
+    if is_one_pass:
+        score = partial(_score_in_one_pass, head, temperature=temperature)
+    if is_one_chunk:
         return score(states, tokens)
+    if not is_one_pass:
+        score = partial(checkpoint, score, use_reentrant=False)
     pairs = zip(torch.split(states, chunk_tokens), torch.split(tokens, chunk_tokens), strict=True)
-    chunks = [checkpoint(score, chunk, wanted, use_reentrant=False) for chunk, wanted in pairs]
+    chunks = [score(chunk, wanted) for chunk, wanted in pairs]
     logprobs, entropies = zip(*chunks, strict=True)
     return torch.cat(logprobs), torch.cat(entropies)
 
@@ -117,6 +122,27 @@ def _score(
     with torch.no_grad():  # the clamp keeps 0 * -inf of an excluded word from being NaN
         entropy = -table.exp().mul_(table.clamp_min(-1e30)).sum(-1)
     return table.gather(-1, tokens[:, None]).squeeze(-1), entropy
+
+
+def _score_in_one_pass(head: Any, states: Tensor, tokens: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
+    from podsrl.update import one_pass
+
+    return one_pass.score(states, head.weight, tokens, temperature)
+
+
+def why_not_one_pass(head: Any) -> str | None:
+    """What keeps an output head from the kernels of `one_pass.py`; None: nothing. They are tried once per process."""
+    if type(head) is not nn.Linear or len(list(head.parameters())) > 1 or hasattr(head.weight, "placements"):
+        return "the output head is more than one matrix"
+    if any(hooks for name, hooks in vars(head).items() if name.endswith("_hooks")):
+        return "the output head has hooks"
+    if not head.weight.is_cuda:
+        return "the output head is not on a GPU"
+    try:
+        from podsrl.update import one_pass
+    except ImportError:
+        return "Triton is not installed"
+    return one_pass.why_not(head.weight.device, head.weight.dtype)
 
 
 def _softened(logits: Tensor, temperature: float) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -27,6 +27,7 @@ from podsrl.update.logprobs import (
     no_logprobs,
     score_tokens,
     token_logprobs,
+    why_not_one_pass,
 )
 from podsrl.update.micro_batches import Rows, num_forwarded
 from podsrl.update.packed.build import lay_out
@@ -78,6 +79,8 @@ class TokenLogprobs(nn.Module):
         self._limit = batch_limit(text_config(model))
         self.head_path: HeadPath = head_path(model)
         self.is_packed, self.layout = _choose(model, packing, prefix_sharing)
+        if device_of(model).type == "cuda":
+            self.layout += f"; {_scoring(model, self.head_path)}"
         self._is_fast = self.is_packed and has_fast_linear(model)
         self._is_active = False
 
@@ -155,6 +158,12 @@ class TokenLogprobs(nn.Module):
             return "shared"
         is_less = num_forwarded(rows, shared=True) <= SHARE_FROM * num_forwarded(rows, shared=False)
         return "shared" if is_less else "packed"
+
+
+def _scoring(model: Any, path: HeadPath) -> str:
+    """How a GPU computes log-probs from the output head, and why."""
+    reason = why_not_one_pass(model.get_output_embeddings()) if path.name == "chunked" else path.reason
+    return "log-probs in one pass" if reason is None else f"log-probs by torch's operators, because {reason}"
 
 
 def _choose(model: nn.Module, packing: Choice, prefix_sharing: Choice) -> tuple[bool, str]:

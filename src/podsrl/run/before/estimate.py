@@ -18,7 +18,7 @@ rank; V vocabulary; R rows generated at once.
                     its trained norms 2h·b, and its linear layers' inputs (2h + i)·b; with adapters a·r of
                     each adapted layer, and where a is not b its input, 4 bytes, instead of the linear layers'
     logits          chunk·V·(b + 12), of a micro-batch's completions at most: the head's output, its float32
-                    form, its log-softmax and one gradient
+                    form, its log-softmax and one gradient; on a GPU with Triton the head's output alone, chunk·V·b
     key-values      R·(prompt + completion)·2·k·L·b, at most rollouts.kv_cache_bytes; half more where nothing
                     bounds it, since memory that grows is held old and new for a moment
     kept ones       as many, up to 256 MiB: the engine keeps a small pool for the next step
@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import prod
 from typing import Literal, get_args
 
@@ -162,8 +163,12 @@ def _update(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tu
     return [
         ("gradients", "update", trained * a_gradient / shares),
         ("activations", "update", todo.micro_batch_tokens * activation_bytes(config, shape)),
-        ("logits", "update", chunk * shape.vocabulary * (size + 12)),
+        ("logits", "update", chunk * shape.vocabulary * (size + 12 * (not _has_kernels(config)))),
     ]
+
+
+def _has_kernels(config: RunConfig) -> bool:
+    return find_device(config.model.device).type == "cuda" and find_spec("triton") is not None
 
 
 def activation_bytes(config: RunConfig, shape: ModelShape) -> int:

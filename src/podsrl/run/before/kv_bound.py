@@ -51,5 +51,5 @@ def update_bytes(config: RunConfig, model: Any, num_processes: int, *, has_copy:
     shares = num_processes if config.scale.strategy != "ddp" else 1
     has_reference = config.loss.kl_beta > 0 and config.lora is None
     has_average = config.correct.proximal == "average"
-    states = trained * (moments + 4 * has_average) + 4 * masters
+    states: int = trained * (moments + 4 * has_average) + 4 * masters
     return states // shares + weights * (has_reference + has_copy)
