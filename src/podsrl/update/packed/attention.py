@@ -3,9 +3,9 @@
 The function is registered with transformers under a name of its own. The layout is a keyword argument of the model's
 forward, so a forward that is repeated in the backward pass gets it too.
 
-Every block is one call of torch's attention, in which completions see [their prompt; themselves]. On a CPU the gradient
-is computed here: keys and values are gathered again instead of kept, so a shared prompt lies in memory once, and the
-gradient of its many copies is summed block by block.
+On a GPU 16 bits take FlashAttention's kernels (`flash.py`). Else every block is one call of torch's attention, in which
+completions see [their prompt; themselves]. On a CPU the gradient is computed here: keys and values are gathered again
+instead of kept, so a shared prompt lies in memory once, and the gradient of its many copies is summed block by block.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from podsrl.update.packed.flash import flash, runs_flash
 from podsrl.update.packed.gather import Sums, gather_blocks, key_places, scatter, take
 from podsrl.update.packed.layout import Block, Layout
 
@@ -60,9 +61,18 @@ def packed_attention(
     q, k, v = (states.squeeze(0).transpose(0, 1) for states in (query, key, value))
     if query.is_cpu and dropout == 0 and _cpu_flash is not None and query.shape[-1] == value.shape[-1]:
         result: Tensor = _CpuAttention.apply(q, k, v, layout, scaling)  # type: ignore[no-untyped-call]  # torch's
+    elif _is_for_flash(q, k, v, layout, dropout):
+        assert layout.spans is not None
+        result = flash(q, k, v, layout.spans, scaling)
     else:
         result = _any_attention(q, k, v, layout, scaling, dropout)
     return result.unsqueeze(0), None
+
+
+def _is_for_flash(query: Tensor, key: Tensor, value: Tensor, layout: Layout, dropout: float) -> bool:
+    if layout.spans is None or dropout != 0 or key.shape != value.shape or query.shape[-1] != key.shape[-1]:
+        return False
+    return runs_flash(query.device, query.dtype, query.shape[1], *key.shape[1:])
 
 
 _HARMLESS = {"position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states", "return_dict"}

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 
 from podsrl.update.batch import Batch
-from podsrl.update.packed.layout import Block, Layout
+from podsrl.update.packed.layout import Array, Block, Layout, Spans
 
 SHRINK = 0.7
 """A block ends where segments are shorter than this share of its longest …"""
@@ -21,8 +20,6 @@ MIN_ROWS = 8
 """… but has at least so many, because a call costs some microseconds whatever its size."""
 MASK_ELEMENTS = 1 << 20
 """A larger mask is made again in each layer instead of kept, and a block is cut where its rows need one each."""
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +87,7 @@ def lay_out(rows: Batch, *, shared: bool, round_up: bool = False) -> Layout:
         predicts=torch.from_numpy(fill(_predicts(target_mask, completion_mask, source, prompt_rows))),
         where=torch.from_numpy(_where(stacks, len(source), len(fill(source)))),
         blocks=tuple(_block(stack, segments) for stack in stacks),
+        spans=None if round_up else _spans(segments),
     )
     return _with_table(layout, segments) if shared else layout
 
@@ -202,6 +200,13 @@ def _block(stack: _Stack, segments: _Segments) -> Block:
         keys=torch.from_numpy(keys),
         keeps_mask=len(different) * stack.alive.shape[1] * keys.shape[1] <= MASK_ELEMENTS,
     )
+
+
+def _spans(segments: _Segments) -> Spans | None:
+    follows = segments.follows_prompt
+    prompts = segments.length[~follows] if follows.any() else segments.length[:0]
+    rest = slice(len(prompts), None)
+    return Spans.of(prompts, segments.length[rest], segments.prompt[rest])
 
 
 def _with_table(layout: Layout, segments: _Segments) -> Layout:

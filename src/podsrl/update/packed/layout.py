@@ -12,9 +12,13 @@ N places in the row; R segments of a block, L its length, C columns of the promp
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,49 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """The segments as the ranges that kernels for sequences of different lengths want; none is empty."""
+
+    own: Tensor
+    """[S + 1] int32: where each segment begins, and where the last one ends."""
+    longest: int
+    prompts: Tensor | None = None
+    """[P + 1] int32: where each shared prompt begins and ends; None where segments begin with their own."""
+    groups: Tensor | None = None
+    """[P + 1] int32: where the completions of each begin and end, counted from the first completion."""
+    longest_prompt: int = 0
+    longest_group: int = 0
+    num_shared: int = 0
+    """Tokens of all shared prompts."""
+
+    @classmethod
+    def of(cls, prompts: Array, lengths: Array, owner: Array) -> Spans | None:
+        """From the lengths of shared prompts [P], perhaps none, of completions or whole rows, and the prompt of each.
+
+        None: there is no token, or a prompt has no completion with one.
+        """
+        groups = np.bincount(owner, lengths, len(prompts)).astype(np.int64) if len(prompts) else prompts
+        own = np.concatenate([prompts, lengths[lengths > 0]])
+        if not len(own) or (groups == 0).any():
+            return None
+        if not len(prompts):
+            return cls(own=_ends(own), longest=int(own.max()))
+        return cls(
+            own=_ends(own),
+            longest=int(own.max()),
+            prompts=_ends(prompts),
+            groups=_ends(groups),
+            longest_prompt=int(prompts.max()),
+            longest_group=int(groups.max()),
+            num_shared=int(prompts.sum()),
+        )
+
+
+def _ends(lengths: Array) -> Tensor:
+    return torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """One row, for the model and for its attention.
 
@@ -72,6 +119,8 @@ class Layout:
     where: Tensor
     """[N] int64: where each place stands in all blocks, flattened, one behind the other; fillers: after the last."""
     blocks: tuple[Block, ...]
+    spans: Spans | None = None
+    """None where no kernel takes them."""
     prompt_cells: Tensor | None = None
     """[tokens of all prompts] int64: where the first places, which are theirs, stand in a table [P, longest prompt]."""
     prompt_table: tuple[int, int] = (0, 0)
