@@ -18,6 +18,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.matmul import fast_linears, has_fast_linear
 from podsrl.lib.torch_model import batch_limit, text_config
 from podsrl.update.batch import Batch
+from podsrl.update.fused import find_parts, replaced
 from podsrl.update.logprobs import (
     CHUNK_TOKENS,
     HeadPath,
@@ -81,6 +82,7 @@ class TokenLogprobs(nn.Module):
         self.is_packed, self.layout = _choose(model, packing, prefix_sharing)
         if device_of(model).type == "cuda":
             self.layout += f"; {_scoring(model, self.head_path)}"
+        self._parts = find_parts(model) if device_of(model).type == "cuda" and self.is_packed else []
         self._is_fast = self.is_packed and has_fast_linear(model)
         self._is_active = False
 
@@ -133,7 +135,8 @@ class TokenLogprobs(nn.Module):
             return
         self._is_active = True
         try:
-            with packed_attention(self.model), fast_linears(self.model) if self._is_fast else nullcontext():
+            faster = fast_linears(self.model) if self._is_fast else nullcontext()
+            with packed_attention(self.model), replaced(self._parts), faster:
                 yield
         finally:
             self._is_active = False
