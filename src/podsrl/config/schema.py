@@ -475,7 +475,8 @@ class OptimConfig(Section):
     """Optimizer steps of each pass: the step's groups are dealt out in turn to so many mini-batches, whole groups each.
     It divides `rollouts.num_prompts`."""
     micro_batch_tokens: Tokens = 8192
-    """Most tokens of one forward-backward pass; gradients do not depend on it."""
+    """Most tokens of one forward-backward pass; gradients do not depend on it. On a GPU on which the engine
+    generates too, a run doubles the default once or twice, where the memory allows that."""
     packing: Literal["auto", "on", "off"] = "auto"
     """Sequence packing: "on" puts the rows of a micro-batch one after another without padding, "off" pads them. "auto":
     packing if the model's forward allows it, which is checked at the start."""

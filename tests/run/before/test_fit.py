@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
-from podsrl.config.load import load_config
+from podsrl.config.load import load_config, with_values
 from podsrl.control.tables import GUIDES
 from podsrl.run.before import fit as module
-from podsrl.run.before.estimate import estimate, peak
+from podsrl.run.before.estimate import estimate, peak, phase_bytes
 from podsrl.run.before.fit import SHARE, fit
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.prepare import prepare
@@ -51,6 +52,30 @@ def test_what_the_config_says_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     own = ("rollouts.kv_cache_bytes=1GiB", "optim.micro_batch_tokens=9000", "optim.logprob_chunk_tokens=3000")
     config, found, lines, _ = fitted(monkeypatch, 200, *own)
     assert found is config and lines == ()
+
+
+@pytest.mark.parametrize(
+    ("factor", "own", "expected"),
+    [(1.0, 8192, 8192), (2.0, 8192, 16_384), (3.9, 8192, 16_384), (9.0, 8192, 32_768), (9.0, 500, 500)],
+)
+def test_micro_batches_of_a_gpu_grow_as_its_memory_allows(
+    monkeypatch: pytest.MonkeyPatch, factor: float, own: int, expected: int
+) -> None:
+    """`factor` times the activations of 8,192 tokens fit, beside all else that the update holds."""
+    gpu = torch.device("cuda")
+    plain = load_config("pods", [*LARGE, "optim.micro_batch_tokens=8192", "optim.logprob_chunk_tokens=100"])
+    parts = estimate(sized(plain, longest_prompt=20, num_eval=8), read_shape(plain.model))
+    activations = next(part.num_bytes for part in parts if part.name == "activations")
+    num_bytes = phase_bytes(parts)[1] + (factor - 1) * activations + 1000
+    monkeypatch.setattr(module, "find_device", lambda name: gpu)
+    monkeypatch.setattr(module, "choose_device", lambda model: gpu)
+    monkeypatch.setattr(module, "total_bytes", lambda device: num_bytes / SHARE)
+    config = with_values(plain, optim={"micro_batch_tokens": own})
+    found, lines = fit(config, longest_prompt=20, num_eval=8)
+    assert found.optim.micro_batch_tokens == expected
+    assert [line.partition(": ")[0] for line in lines] == [f"optim.micro_batch_tokens = {expected} here"] * (
+        expected > 8192
+    )
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
 """Sizes that suit the machine: where a run would need more memory than it has, what changes no result gives way.
+On a GPU micro-batches grow instead, as far as its memory allows.
 
 These are the key-values that are held at once, micro-batches and the tokens of a chunk of logits; each only where the
 config leaves it at its default. The choice depends on the machine's whole memory, not on what is free, so it is the
@@ -8,16 +9,27 @@ other runs beside it. On CUDA the bound on key-values is found when the engine i
 
 from __future__ import annotations
 
+from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
-from podsrl.lib.machine import host_bytes
+from podsrl.lib.machine import host_bytes, total_bytes
+from podsrl.policy.device import choose_device
 from podsrl.policy.source import find_device
-from podsrl.run.before.estimate import estimate, kv_bytes_per_token, peak
+from podsrl.run.before.estimate import (
+    can_share,
+    estimate,
+    generates_itself,
+    kv_bytes_per_token,
+    peak,
+    phase_bytes,
+)
 from podsrl.run.before.memory_advice import FREE, MemoryAdvice, advise, with_changes
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.sizes import sized, work
 
 SHARE = 0.8
 """Of the machine's memory, what a run plans with: the rest is for the system, libraries and what allocators keep."""
+LARGEST_MICRO_BATCH = 32_768
+"""Tokens, on a GPU."""
 
 
 def fit(
@@ -40,9 +52,10 @@ def fit(
     Raises:
         UsageError: no such model or device.
     """
+    most = sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
     if find_device(config.model.device).type == "cuda":
-        return config, ()
-    shape, most = read_shape(config.model), sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
+        return _grown(config, most, num_processes)
+    shape = read_shape(config.model)
     num_bytes = num_bytes or host_bytes()
     bound = int(SHARE * num_bytes) // num_here
     if peak(estimate(most, shape, num_processes)) <= bound:
@@ -53,6 +66,33 @@ def fit(
         return config, ()
     fitting = with_changes(config, {step.key: step.new for step in advice.steps}, num_processes)
     return fitting, (_line(advice, shape, num_processes, num_bytes),)
+
+
+def _grown(config: RunConfig, most: RunConfig, num_processes: int) -> tuple[RunConfig, tuple[str, ...]]:
+    """Larger micro-batches than the default: the host starts the same kernels for each, whatever its size.
+
+    Only where this process generates too, since another program's share of the GPU is not known.
+    """
+    model, tokens = config.model, config.optim.micro_batch_tokens
+    place = choose_device(model) if num_processes == 1 else find_device(model.device)
+    if place.type != "cuda" or tokens != RunConfig().optim.micro_batch_tokens or not generates_itself(config):
+        return config, ()
+    shape, num_bytes = read_shape(model), total_bytes(place)
+    update = work(most, num_processes, can_share=can_share(most, shape)).update_tokens
+
+    def held(tokens: int) -> int:
+        larger = with_values(most, optim={"micro_batch_tokens": tokens})
+        return phase_bytes(estimate(larger, shape, num_processes))[1]
+
+    while tokens < min(update, LARGEST_MICRO_BATCH) and held(2 * tokens) <= SHARE * num_bytes:
+        tokens *= 2
+    if tokens == config.optim.micro_batch_tokens:
+        return config, ()
+    line = (
+        f"optim.micro_batch_tokens = {tokens} here: the update holds at most {held(tokens) / 2**30:.1f} of "
+        f"{num_bytes / 2**30:.1f} GiB"
+    )
+    return with_values(config, optim={"micro_batch_tokens": tokens}), (line,)
 
 
 def _value(config: RunConfig, key: str) -> object:
