@@ -15,8 +15,9 @@ from podsrl.update.token_logprobs import TokenLogprobs
 
 def numbers(model: Any) -> list[Tensor]:
     logprobs, entropies = TokenLogprobs(model)(make_rows())
-    (logprobs * torch.arange(logprobs.numel()).view_as(logprobs)).sum().backward()
-    found = [logprobs.detach(), entropies, *(weight.grad for weight in model.parameters())]
+    if logprobs.requires_grad:
+        (logprobs * torch.arange(logprobs.numel()).view_as(logprobs)).sum().backward()
+    found = [logprobs.detach(), entropies, *(weight.grad for weight in model.parameters() if weight.grad is not None)]
     model.zero_grad(set_to_none=True)
     return found
 
@@ -33,6 +34,29 @@ def test_a_model_with_replaced_parts_has_its_numbers_and_gradients(kind: str) ->
     for one, two in zip(own, found, strict=True):
         assert (one - two).abs().max() <= 1e-5 * one.abs().max()  # its norms are float32
     assert all(torch.equal(one, two) for one, two in zip(own, numbers(model), strict=True))
+
+
+@pytest.mark.parametrize("alpha", [4, 6])
+def test_adapters_add_themselves_with_their_numbers_and_gradients(alpha: int) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model: Any = get_peft_model(make_model("qwen2"), LoraConfig(r=4, lora_alpha=alpha, target_modules="all-linear"))
+    draw = torch.Generator().manual_seed(0)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            weight.data.copy_(torch.randn(weight.shape, generator=draw))
+    parts = [(owner, name, function) for owner, name, function in find_parts(model) if hasattr(owner, "lora_A")]
+    assert len(parts) == 2 * 7
+    own = numbers(model)
+    with replaced(parts):
+        found = numbers(model)
+        with model.disable_adapter():
+            off = numbers(model.eval())[0]
+    assert (own[0] - off).abs().max() > 0.1 and any((one != two).any() for one, two in zip(own, found, strict=True))
+    for one, two in zip(own, found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
+    with model.disable_adapter():
+        assert torch.equal(numbers(model)[0], off)
 
 
 def test_a_rotation_has_the_gradient_of_its_formula() -> None:
