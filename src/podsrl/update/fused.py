@@ -60,18 +60,14 @@ def _is_plain(module: Any) -> bool:
     """Whether a norm is its weight times the normalised states; these are small, so that its epsilon shows."""
     if [name for name, _ in module.named_parameters()] != ["weight"] or not hasattr(module, "variance_epsilon"):
         return False
-    weight = module.weight
-    states = _made_up(weight, 3, *weight.shape) * 1e-3
-    return _agree([module(states)], [_norm(module, states)])
+    states = _made_up(module.weight, 3, *module.weight.shape) * 1e-3
+    return _agree(lambda: [module(states)], lambda: [_norm(module, states)])
 
 
 @torch.no_grad()
 def _is_known(rotate: Callable[..., Any], weight: Tensor) -> bool:
-    query, key, cos, sin = (_made_up(weight, 1, *size) for size in ((2, 3, 8), (1, 3, 8), (3, 8), (3, 8)))
-    try:
-        return _agree(rotate(query, key, cos, sin), _rotate(rotate, query, key, cos, sin))
-    except (TypeError, ValueError, RuntimeError):  # a function of another kind
-        return False
+    made_up: Any = [_made_up(weight, 1, *size) for size in ((2, 3, 8), (1, 3, 8), (3, 8), (3, 8))]
+    return _agree(lambda: rotate(*made_up), lambda: _rotate(rotate, *made_up))
 
 
 def _is_adapted(layer: Any) -> bool:
@@ -105,9 +101,12 @@ def _made_up(like: Tensor, *size: int) -> Tensor:
     )
 
 
-def _agree(ones: Any, others: Any) -> bool:
-    bound = _TOLERANCE.get(ones[0].dtype, 0.02)
-    pairs = zip(ones, others, strict=True)
+def _agree(own: Callable[[], Any], new: Callable[[], Any]) -> bool:
+    try:
+        pairs = list(zip(own(), new(), strict=True))
+    except (TypeError, ValueError, RuntimeError):  # a function with other arguments, or of other shapes
+        return False
+    bound = _TOLERANCE.get(pairs[0][0].dtype, 0.02)
     return all(bool((one - other).abs().max() <= bound * one.abs().max()) for one, other in pairs)
 
 

@@ -14,14 +14,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.lib.machine import host_bytes, total_bytes
 from podsrl.policy.device import choose_device
 from podsrl.policy.source import find_device
-from podsrl.run.before.estimate import (
-    can_share,
-    estimate,
-    generates_itself,
-    kv_bytes_per_token,
-    peak,
-    phase_bytes,
-)
+from podsrl.run.before.estimate import can_share, estimate, generates_itself, kv_bytes_per_token, peak, phase_bytes
 from podsrl.run.before.memory_advice import FREE, MemoryAdvice, advise, with_changes
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.sizes import sized, work

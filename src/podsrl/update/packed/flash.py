@@ -31,6 +31,7 @@ _TOLERANCE = 0.05
 """Largest difference of the trial's results by the largest of them."""
 _forward: Any = torch.ops.aten._flash_attention_forward
 _backward: Any = torch.ops.aten._flash_attention_backward
+"""The first gives the result [N, H, D], log-sum-exps [H, N] in float32, and two tensors that the second wants."""
 
 
 def flash(query: Tensor, key: Tensor, value: Tensor, spans: Spans, scaling: float | None) -> Tensor:
@@ -93,15 +94,12 @@ def _dense(query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scaling: flo
 class _Flash(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, spans: Spans, scaling: float | None) -> Tensor:
-        output, sums, *kept = _attend(
-            query, key, value, spans.own, spans.own, spans.longest, spans.longest, True, scaling
-        )
+        ends: tuple[Any, ...] = (spans.own, spans.own, spans.longest, spans.longest)
+        output, sums, *kept = _forward(query, key, value, *ends, 0.0, True, False, scale=scaling)[:4]
         if spans.groups is not None:
-            n = spans.num_shared
-            before, more, *others = _attend(
-                query[n:], key[:n], value[:n], spans.groups, spans.prompts, spans.longest_group, spans.longest_prompt,
-                False, scaling,
-            )  # fmt: skip
+            n, ends = spans.num_shared, (spans.groups, spans.prompts, spans.longest_group, spans.longest_prompt)
+            parts = query[n:], key[:n], value[:n]
+            before, more, *others = _forward(*parts, *ends, 0.0, False, False, scale=scaling)[:4]
             dtype = exact_dtype(query.dtype)
             share = torch.sigmoid(more - sums[:, n:]).t()[..., None].to(dtype)  # of the prompt, [N - n, H, 1]
             output[n:] = torch.lerp(output[n:].to(dtype), before.to(dtype), share)
@@ -110,7 +108,7 @@ class _Flash(torch.autograd.Function):
             kept += [more, *others]
         ctx.save_for_backward(query, key, value, output, sums, *kept)
         ctx.spans, ctx.scaling = spans, scaling
-        return output
+        return output  # type: ignore[no-any-return]  # aten's operators have no types
 
     @staticmethod
     @once_differentiable
@@ -129,12 +127,3 @@ class _Flash(torch.autograd.Function):
             for whole, part in zip((of_query[n:], of_key[:n], of_value[:n]), gradients, strict=True):
                 whole += part
         return of_query, of_key, of_value, None, None
-
-
-def _attend(
-    query: Tensor, key: Tensor, value: Tensor, queries: Tensor, keys: Any, most: int, most_keys: int, causal: bool,
-    scaling: float | None,
-) -> list[Tensor]:  # fmt: skip
-    """Result [tokens, H, D], log-sum-exps [H, tokens] float32, and the two tensors that the backward pass wants."""
-    found = _forward(query, key, value, queries, keys, most, most_keys, 0.0, causal, False, scale=scaling)
-    return list(found[:4])
