@@ -10,6 +10,7 @@ import torch
 from small_runs import generated, requests, resumed, sampled, taken_step, tiny, trainer
 
 from podsrl.run.evaluate import evaluate
+from podsrl.update.packed.flash import runs_flash
 
 pytestmark = pytest.mark.gpu
 
@@ -66,3 +67,16 @@ def test_number_formats_of_real_models_train(dtype: str, gap: float, lora: tuple
     assert all(math.isfinite(line[name]) for line in lines for name in (*METRICS, "kl"))
     assert lines[-1]["updates/skipped"] == 0 and lines[-1]["version"] == 3
     assert evaluate(run).result.num_samples == 4
+
+
+@pytest.mark.parametrize("heads", [(14, 2, 64), (16, 2, 128), (9, 3, 64)])
+def test_the_updates_kernels_give_torchs_numbers_in_bfloat16(heads: tuple[int, int, int]) -> None:
+    """Both are tried beside torch's operators before they are taken."""
+    from podsrl.update.one_pass import why_not  # Triton is where CUDA's torch is
+
+    device = torch.device("cuda", 0)
+    assert why_not(device, torch.bfloat16) is None and runs_flash(device, torch.bfloat16, *heads)
+    assert (
+        "log-probs in one pass"
+        in trainer("model.dtype=bfloat16", device="cuda", is_double=False).learner.updater.layout
+    )

@@ -59,7 +59,8 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
             states, weight = (
                 part.to(dtype).requires_grad_() for part in (numbers[:24].view(3, 8), numbers[24:].view(-1, 8))
             )
-            logprobs, entropies = function(states, weight, tokens, 0.7)
+            with torch.enable_grad():
+                logprobs, entropies = function(states, weight, tokens, 0.7)
             torch.autograd.backward(logprobs, above)
             results.append([each.detach().float() for each in (logprobs, entropies, states.grad, weight.grad)])  # type: ignore[union-attr]
     except Exception as error:  # whatever Triton raises without a driver or a compiler, or on a GPU it does not know
