@@ -24,7 +24,7 @@ from benchmarks.models import SHAPES, Workload, batch_of, fixed_workload, shaped
 from benchmarks.timing import Clock, Say, Spread, spread, take_turns, titled, wait_for
 from podsrl.config.schema import LoraConfig, OptimConfig
 from podsrl.errors import PodsError
-from podsrl.lib.machine import peak_bytes
+from podsrl.lib.machine import peak_bytes, start_peak
 from podsrl.policy.lora import add_adapters
 from podsrl.update import ALGORITHMS, Updater
 
@@ -139,6 +139,7 @@ def _updates(model: Any, num_kept: int, options: argparse.Namespace, say: Say) -
         layout = updater.layout
         device = next(model.parameters()).device
         seconds, peak = [], 0
+        start_peak(device)
         try:
             for number in range(options.repeats + 1):
                 say(f"micro-batches of {tokens} tokens, round {number}")
@@ -148,7 +149,7 @@ def _updates(model: Any, num_kept: int, options: argparse.Namespace, say: Say) -
                 updater.optim_step()
                 wait_for(options.device)
                 seconds.append(clock.read().seconds)
-                peak = max(peak, peak_bytes(device) or 0)
+                peak = max(peak, peak_bytes(device) or 0)  # on a GPU an update starts it anew
         except torch.cuda.OutOfMemoryError:
             model.zero_grad(set_to_none=True)
             continue

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import sys
-from pathlib import Path
 
 import torch
 
 from benchmarks.models import batch_of, shaped_model, uniform_completion
 from podsrl.config.schema import OptimConfig
+from podsrl.errors import PodsError
+from podsrl.lib.machine import peak_bytes, start_peak
 from podsrl.select import max_variance
 from podsrl.update import ALGORITHMS, Updater, group_advantages
 
 NUM_PROMPTS, NUM_KEPT = 4, 16
+CPU = torch.device("cpu")
 
 
 def measure(num_rollouts: int, shape: str, prompt: int, answer: int) -> dict[str, int]:
@@ -37,19 +38,14 @@ def measure(num_rollouts: int, shape: str, prompt: int, answer: int) -> dict[str
     chosen = [pool[int(i)] for pool, row in zip(pools, kept, strict=True) for i in row]
     advantages = group_advantages(rewards.gather(1, kept)).flatten().tolist()
     updater = Updater(shaped_model(shape), OptimConfig(lr=1e-4), loss=ALGORITHMS["grpo"].loss)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
+    start_peak(CPU)
+    before = peak_bytes(CPU)
     updater.forward_backward(batch_of(prompts, chosen, advantages))
     updater.optim_step()
-    return {"num_rollouts": num_rollouts, "held_bytes": before, "update_bytes": _status("VmHWM") - before}
-
-
-def _status(field: str) -> int:
-    """A field of /proc/self/status, in bytes."""
-    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    if found is None:
-        raise RuntimeError(f"/proc/self/status has no {field}: peak memory is measured on Linux only")
-    return int(found[1]) * 1024
+    after = peak_bytes(CPU)
+    if before is None or after is None:
+        raise PodsError("/proc/self/status has no VmHWM: peak memory is measured on Linux only")
+    return {"num_rollouts": num_rollouts, "held_bytes": before, "update_bytes": after - before}
 
 
 if __name__ == "__main__":
