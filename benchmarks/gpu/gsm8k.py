@@ -16,6 +16,8 @@ from pathlib import Path
 
 from benchmarks.gpu.compared import measure
 
+TARGETS = (0.2, 0.3)
+
 
 def main(arguments: Sequence[str]) -> None:
-    measure("gpu-gsm8k", __doc__, str(Path(__file__).with_suffix(".toml")), (), arguments)
+    measure("gpu-gsm8k", __doc__, str(Path(__file__).with_suffix(".toml")), (), TARGETS, arguments)

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.gpu.compared import measure
+from benchmarks.smol import TARGETS
 
 CHANGES = ("num_seeds=2", "base.stop.seconds=45", "base.eval.every_seconds=5")
 
 
 def main(arguments: Sequence[str]) -> None:
-    measure("gpu-demo", __doc__, "smol-arms", CHANGES, arguments)
+    measure("gpu-demo", __doc__, "smol-arms", CHANGES, TARGETS, arguments)
