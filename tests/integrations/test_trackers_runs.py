@@ -250,6 +250,26 @@ def test_all_trackers_say_where_their_run_is(tracked_run: tuple[Path, list[str]]
     assert {path.name for path in (folder / "trackers").iterdir()} == {*NAMES, *(f"{name}.json" for name in NAMES)}
 
 
+def test_an_error_makes_a_run_failed_and_all_notes_of_a_step_are_there(
+    tracked_run: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "failed"
+    shutil.copytree(tracked_run[0], folder, ignore=shutil.ignore_patterns("trackers"))
+    with (folder / "metrics.jsonl").open("a") as log:
+        log.writelines(json.dumps({"step": 8, "note": note}) + "\n" for note in ("one", "two"))
+    with tracker_tools.only_here(tmp_path) as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(follow, "END_SECONDS", 300.0)
+        with tracking(config_of("--stop.steps=8", "--record.trackers=wandb,mlflow"), folder, print):
+            raise ZeroDivisionError
+    ends, notes = [], []
+    for record in wandb_records(folder / "trackers/wandb/wandb"):
+        ends += [record.exit.exit_code] if record.HasField("exit") else []
+        notes += [item.value_json for item in record.history.item if "note" in (item.key, *item.nested_key)]
+    assert ends == [1] and notes == ['"one; two"']
+    [state] = (folder / "trackers/mlflow").glob("*/*/meta.yaml")
+    assert "status: 4\n" in state.read_text()  # MLflow's number for FAILED; 3 is FINISHED
+
+
 def test_each_tracker_breaks_in_its_own_way_and_the_run_goes_on(tmp_path: Path) -> None:
     """W&B's service is killed, files are in the way of TensorBoard's and trackio's folders, MLflow's server never
     answers: one line each, and the numbers of a run without trackers."""

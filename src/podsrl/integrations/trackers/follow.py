@@ -54,6 +54,8 @@ def tracking(config: RunConfig, folder: Path, say: Say) -> Iterator[None]:
     try:
         yield
     except Exception:
+        for tracker in trackers:
+            tracker.is_failed = True
         _end(trackers, folder, say)
         raise
     finally:  # after Ctrl-C too: a process that lives on, as a notebook's, may resume the run
@@ -110,6 +112,7 @@ class _Tracker(threading.Thread):
         self._waiting: list[Json] = []  # groups of a step whose metrics are not written yet
         self._step, self._drawn_step, self._saved = -1, -1, ""
         self.is_ready, self.ended = False, threading.Event()  # the tool is imported; the logs are complete
+        self.is_failed = False  # the run ended with an error
 
     def prepare(self) -> None:
         """Import the tool, before any thread runs."""
@@ -137,7 +140,7 @@ class _Tracker(threading.Thread):
                     self._save()
                 if is_last or time.monotonic() >= next_drawing:
                     next_drawing = time.monotonic() + self._draw() / DRAWING_SHARE
-            self._tool.finish()
+            self._tool.finish(is_failed=self.is_failed)
             self._say(self._tool.where)
 
     @contextmanager
@@ -160,19 +163,22 @@ class _Tracker(threading.Thread):
         self._waiting = [line for line in groups if line["step"] > self._step]
         lines += [line for line in groups if line["step"] <= self._step]
         for step, of_step in groupby(sorted(lines, key=itemgetter("step")), itemgetter("step")):
-            recorded = []
+            recorded, notes = [], []
             for line in of_step:
-                kind = "note" if "note" in line else "evaluation" if "eval/accuracy" in line else "step"
+                kind = "evaluation" if "eval/accuracy" in line else "step"
                 if "rollouts" in line:
                     recorded.append(line)
+                elif "note" in line:
+                    notes.append(line["note"])
                 elif self._state.lacks(kind, step):
                     if kind == "evaluation" and not self._state.lacks("step", step):
                         line.pop("seconds/train_elapsed", None)  # the step's own line has given it
                     self._tool.log(logged(line), step)
                     self._state.last_step[kind] = step
-            if recorded and self._state.lacks("groups", step):
-                self._tool.log({"groups": rows_of(recorded)}, step)
-                self._state.last_step["groups"] = step
+            for kind, value in (("note", "; ".join(notes)), ("groups", rows_of(recorded))):
+                if value and self._state.lacks(kind, step):
+                    self._tool.log({kind: value}, step)
+                    self._state.last_step[kind] = step
 
     def _draw(self) -> float:
         """Draw the run's figures if there are new steps; returns the seconds that it took."""

@@ -64,8 +64,8 @@ class Tool(ABC):
             return self.module.Table(dataframe=pandas.DataFrame(value, columns=list(COLUMNS), dtype=object))
         return self.module.Image(value) if hasattr(value, "shape") else value
 
-    def finish(self) -> None:
-        """Write and send all that is still held."""
+    def finish(self, *, is_failed: bool) -> None:
+        """Write and send all that is still held, and how the run ended where the tool knows that."""
         self.run.finish()
 
 
@@ -108,6 +108,9 @@ class Wandb(Tool):
         else:
             self.where = f"wandb: {self.run.url or 'nothing was written (WANDB_MODE)'}"
 
+    def finish(self, *, is_failed: bool) -> None:
+        self.run.finish(exit_code=int(is_failed))
+
 
 class TensorBoard(Tool):
     """TensorBoard, which has no tables: groups are text."""
@@ -136,7 +139,7 @@ class TensorBoard(Tool):
                 self.run.add_scalar(name, value, step)
         self.run.flush()
 
-    def finish(self) -> None:
+    def finish(self, *, is_failed: bool) -> None:
         self.run.close()
 
 
@@ -163,8 +166,8 @@ class Trackio(Tool):
         folder = shown(self.module.TRACKIO_DIR)
         self.where = f"trackio: TRACKIO_DIR={folder} trackio show --project {shlex.quote(self.project)}"
 
-    def finish(self) -> None:
-        super().finish()
+    def finish(self, *, is_failed: bool) -> None:
+        super().finish(is_failed=is_failed)
         self._forget()  # the next import, perhaps of the user's own code, has another folder
 
     def _forget(self) -> None:
@@ -209,8 +212,8 @@ class MLflow(Tool):
                 numbers.append(self.module.entities.Metric(_mlflow_name(name), value, now, step))
         self.run.log_batch(self.id, numbers)
 
-    def finish(self) -> None:
-        self.run.set_terminated(self.id)
+    def finish(self, *, is_failed: bool) -> None:
+        self.run.set_terminated(self.id, "FAILED" if is_failed else "FINISHED")
 
 
 def _mlflow_name(name: str) -> str:
