@@ -261,11 +261,10 @@ def test_an_error_makes_a_run_failed_and_all_notes_of_a_step_are_there(
         patch.setattr(follow, "END_SECONDS", 300.0)
         with tracking(config_of("--stop.steps=8", "--record.trackers=wandb,mlflow"), folder, print):
             raise ZeroDivisionError
-    ends, notes = [], []
-    for record in wandb_records(folder / "trackers/wandb/wandb"):
-        ends += [record.exit.exit_code] if record.HasField("exit") else []
-        notes += [item.value_json for item in record.history.item if "note" in (item.key, *item.nested_key)]
-    assert ends == [1] and notes == ['"one; two"']
+    records = list(wandb_records(folder / "trackers/wandb/wandb"))
+    assert [each.exit.exit_code for each in records if each.HasField("exit")] == [1]
+    items = [item for each in records for item in each.history.item if "note" in (item.key, *item.nested_key)]
+    assert [item.value_json for item in items] == ['"one; two"']
     [state] = (folder / "trackers/mlflow").glob("*/*/meta.yaml")
     assert "status: 4\n" in state.read_text()  # MLflow's number for FAILED; 3 is FINISHED
 
