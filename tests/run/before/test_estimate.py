@@ -262,6 +262,9 @@ def test_four_bits_and_eight_bit_moments_by_hand() -> None:
     )
     found = parts_of(config, shape_by_hand())
     assert found["weights"] == 2400 - 400 + round(200 * 0.5625)
+    assert found["heap"] == found["activations"]
+    on_gpu = config.model_copy(update={"model": config.model.model_copy(update={"device": "cuda"})})
+    assert "heap" not in parts_of(on_gpu, shape_by_hand())
     assert found["generator's copy"] == 400
     assert found["adapters"] == found["gradients"] == 4 * 80
     assert found["optimizer"] == 2 * 80
