@@ -73,7 +73,8 @@ class Evaluator:
             on_error.callback(parts.close)
             self.questions = _spread(parts.tasks.eval, num_questions)
             """Place among all held-out questions -> the question."""
-            fitted = {prompt: _behind(prompt, config, parts) for prompt in system_prompts}
+            own = config.task.system_prompt
+            fitted = {prompt: parts if prompt == own else _behind(prompt, config, parts) for prompt in system_prompts}
             self.worded = {prompt: _spread(each.tasks.eval, num_questions) for prompt, each in fitted.items()}
             """System prompt -> the same questions behind it."""
             parts = replace(
