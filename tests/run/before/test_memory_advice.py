@@ -92,7 +92,7 @@ def test_recipe_a_fits_into_24_gibibytes_with_less_key_value_memory_alone(large:
 
 
 def test_adapters_of_16_bits_want_smaller_micro_batches_and_a_bound_on_keys_and_values(large_shape: ModelShape) -> None:
-    overrides = ["lora.rank=64", "model.dtype=bfloat16", "rollouts.max_new_tokens=512"]
+    overrides = ["lora.rank=64", "model.dtype=bfloat16", "model.device=cuda", "rollouts.max_new_tokens=512"]
     advice = advise(load_config(None, overrides), large_shape, 24 * GIB)
     assert [step.key for step in advice.steps] == ["optim.micro_batch_tokens", "rollouts.kv_cache_bytes"]
     assert all("nothing in the result" in step.cost for step in advice.steps)
