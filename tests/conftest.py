@@ -29,8 +29,6 @@ WHY_NOT: str | None = None
 """What keeps its tests from running."""
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a test that asks the hub fails at once
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported: its kernels run on the CPU
 if DEVICE != "gpu":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 if DEVICE == "cpu":

@@ -1,4 +1,4 @@
-"""The GPU's decode step through Triton's interpreter, without graphs: against the step of the CPU, and the models' own."""
+"""The GPU's decode step in Triton's interpreter, without graphs, beside the step of the CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ SMALL = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 1, "head_dim"
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", {"num_key_value_heads": 4}),
-    "llama": ("llama", {"attention_bias": True, "mlp_bias": True, "num_attention_heads": 6, "hidden_size": 48, "head_dim": 32}),
+    "llama": (
+        "llama",
+        {"attention_bias": True, "mlp_bias": True, "num_attention_heads": 6, "hidden_size": 48, "head_dim": 32},
+    ),
 }
 
 
@@ -59,7 +62,10 @@ def test_states_and_logits_are_those_of_the_cpus_step(name: str) -> None:
 def test_rollouts_get_the_cpus_tokens() -> None:
     """Rows split, end and are refilled, and prompts are shared."""
     model, tokens = small(), []
-    requests = [Request("a", (3, 4, 5), 3, Sampling(max_new_tokens=4)), Request("b", (9,), 2, Sampling(max_new_tokens=3))]
+    requests = [
+        Request("a", (3, 4, 5), 3, Sampling(max_new_tokens=4)),
+        Request("b", (9,), 2, Sampling(max_new_tokens=3)),
+    ]
     for name in ("graph", "fast"):
         done = Engine(model, seed=0, num_slots=4, forward=name).generate(requests)  # type: ignore[arg-type]
         tokens.append({(each.request_id, each.index): each.token_ids for each in done})
