@@ -183,3 +183,13 @@ def test_an_evaluation_counts_the_answers_that_a_known_reward_could_not_judge(
             assert (line["eval/reward_timeouts"], line["eval/num_invalid"], line["eval/accuracy"]) == (4, 0, 0.0)
     _, printed, _ = pods("eval", "pods", *(f"--{option}" for option in options), "--json")
     assert json.loads(printed)["eval/reward_timeouts"] == 4
+
+
+def test_a_large_evaluation_shows_its_first_answers_and_has_the_same_numbers() -> None:
+    changes = ("model.path=builtin:arithmetic", "task.num_eval=66", "rollouts.max_new_tokens=4", "eval.num_samples=2")
+    seen: list[list[Group]] = []
+    with closing(Trainer(load_config("pods", list(changes)))) as trainer:
+        plain, looked = evaluate(trainer), evaluate(trainer, on_look=lambda groups: seen.append(list(groups)))
+    assert looked.result == plain.result
+    assert [group.id for group in seen[0][:3]] == [group.id for group in plain.examples]
+    assert len(seen) == 1 and sum(len(group.rollouts) for group in seen[0]) == 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from podsrl.score import ScoreStats
 from podsrl.score.accuracy import Accuracy, accuracy_metrics, accuracy_of
 from podsrl.types import Group, Open, Task, Way
 
+NUM_LOOKED_AT = 16
+"""Questions that a large evaluation asks first, for a look at their answers."""
 NUM_EXAMPLES = 3
 """Questions whose first answer each evaluation records: the same ones every time."""
 
@@ -46,12 +48,15 @@ class Evaluation:
         }
 
 
-def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
+def evaluate(
+    trainer: Trainer, on_answer: OnAnswer | None = None, on_look: Callable[[list[Group]], None] | None = None
+) -> Evaluation:
     """Sample `eval.num_samples` answers to each held-out question and judge them.
 
     The random numbers depend on the run's seed and the question alone, so two evaluations differ only by the weights.
 
-    `on_answer` is called after each completion.
+    `on_look` is called with the first questions' answers where many more follow, which can take long, and `on_answer`
+    after each completion of these.
     """
     trainer.settle()
     start = time.perf_counter()
@@ -59,7 +64,11 @@ def evaluate(trainer: Trainer, on_answer: OnAnswer | None = None) -> Evaluation:
     opens = eval_groups(dict(enumerate(trainer.tasks.eval)), trainer.config.eval.num_samples)
     sampling = eval_sampling(trainer.config, trainer.stop_token_ids)
     trainer.scorer.stats = ScoreStats()
-    groups = trainer.collector.answer(opens, sampling, on_answer=on_answer)
+    groups = list[Group]()
+    if on_look is not None and len(opens) > 4 * NUM_LOOKED_AT:
+        groups = trainer.collector.answer(opens[:NUM_LOOKED_AT], sampling)
+        on_look(groups)
+    groups += trainer.collector.answer(opens[len(groups) :], sampling, on_answer=on_answer)
     num_stopped = sum(trainer.processes.gather(trainer.scorer.stats.num_stopped))
     return Evaluation(
         step=trainer.progress.step,

@@ -22,6 +22,7 @@ from podsrl.run.step.collect import OnAnswer
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
+from podsrl.types import Group
 
 Json = dict[str, Any]
 Outcome = Literal["finished", "interrupted"]
@@ -54,7 +55,8 @@ def train(
         due: new, or loaded.
         on_record: called with every line of `metrics.jsonl`.
         should_stop: asked between steps; True (Ctrl-C) in any process ends the run after a checkpoint.
-        say: called with a line about the first step's answers, and where steps teach nothing (`podsrl.run.silence`).
+        say: called with a line about the first evaluation's and the first step's answers, and where steps teach
+            nothing (`podsrl.run.silence`).
         on_answer: called after each completion of an evaluation.
 
     Raises:
@@ -83,7 +85,8 @@ def _train(
 ) -> Outcome:
     if silence.is_hopeless(trainer.progress):  # a resumed run that had stopped
         raise silence.error(trainer.progress)
-    run.evaluate_if_due()
+    has_form = trainer.parts.format is not None
+    run.evaluate_if_due(lambda groups: say(first_look(groups, has_form=has_form)))
     while not due.is_end(trainer.config, trainer.progress):
         if any(trainer.processes.gather(should_stop())):
             run.save()
@@ -91,8 +94,7 @@ def _train(
             return "interrupted"
         result = run.step()
         if result.progress.step == 1:
-            groups, has_form = (*result.groups, *result.left_out), trainer.parts.format is not None
-            say(first_look(groups, has_form=has_form))
+            say(first_look((*result.groups, *result.left_out), has_form=has_form))
         silence.take(result)
         run.evaluate_if_due()
         run.save_if_due(is_last=silence.is_end(trainer.progress))
@@ -133,11 +135,11 @@ class _Run:
         self._on_record(record(self._folder, result, num_groups, self._trainer.tokenizer))
         return result
 
-    def evaluate_if_due(self) -> None:
+    def evaluate_if_due(self, on_look: Callable[[list[Group]], None] | None = None) -> None:
         trainer, due = self._trainer, self._due
         if not due.is_evaluation(trainer.config, trainer.progress):
             return
-        line = evaluate(trainer, self._on_answer).to_json()
+        line = evaluate(trainer, self._on_answer, on_look).to_json()
         if self._folder is not None:
             self._folder.append("metrics.jsonl", line)
         self._on_record(line)
