@@ -37,6 +37,11 @@ VERL_PACKAGES := verl==0.9.1 TransferQueue==0.1.11 tensordict==0.10.0 hydra-core
 	antlr4-python3-runtime==4.9.3 pyvers==0.1.0
 VERL_NEEDS := cloudpickle fastapi uvicorn importlib_metadata orjson codetiming torchdata msgspec pyzmq prometheus_client 'ray[default]>=2.60'
 
+# Kernels in Triton run in its interpreter where there is no GPU. Its package stands beside the environment, since torch
+# imports all of it wherever it finds it.
+TRITON := $(VENV)/triton
+KERNELS := tests/generate/engine/test_draw_kernels.py tests/generate/engine/forward/test_graph.py tests/update/test_one_pass.py
+
 .PHONY: help demo test unit slow times device gpu test-vllm test-peers other-processor two-threads check site package clean
 
 help:
@@ -92,9 +97,13 @@ slow: $(SETUP)
 times: $(SETUP)
 	PODS_TEST_TIMES=write $(PYTEST) -n 2 --dist worksteal
 
+$(TRITON): $(SETUP)
+	-$(BIN)/pip install --quiet --no-deps --upgrade --target $(TRITON) -c constraints.txt triton
+
 # Torch finds its devices once, so what needs a GPU runs in processes of its own: on one that is not there, then on one
 # of this machine. Either says why it is left out.
-device: $(SETUP)
+device: $(SETUP) $(TRITON)
+	PYTHONPATH=$(TRITON) $(PYTEST) -n 2 -rs $(KERNELS)
 	@$(BIN)/python tests/device/pretend.py
 	$(THIRD) PODS_TEST_DEVICE=pretended $(PYTEST) -n 2 --dist worksteal -rs -m "not gpu" tests/device
 	PODS_TEST_DEVICE=gpu $(PYTEST) -rs -m gpu tests/device tests/select

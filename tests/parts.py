@@ -29,7 +29,13 @@ from hashlib import blake2b
 from pathlib import Path
 
 PARTS = {
-    "device": ("tests/device/*", "tests/select/*.py"),
+    "device": (
+        "tests/device/*",
+        "tests/select/*.py",
+        "tests/**/test_*kernels.py",
+        "tests/**/test_graph.py",
+        "tests/**/test_one_pass.py",
+    ),
     "vllm": ("tests/with_vllm/*",),
     "peers": ("tests/integrations/*", "tests/examples/test_peers_pages.py", "examples/*.py", "docs/from-*.md"),
     "site": ("*.md", "LICENSE", "mkdocs.yml", "docs/**/*", "examples/*", "src/podsrl/**/*"),

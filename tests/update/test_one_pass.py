@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from podsrl.update import logprobs
 
-one_pass = pytest.importorskip("podsrl.update.one_pass")  # Triton is there
+one_pass = pytest.importorskip("podsrl.update.one_pass", reason="Triton is not installed (make device)")
 WORDS = 9000  # two blocks and a part of one
 
 

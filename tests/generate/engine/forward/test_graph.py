@@ -18,6 +18,7 @@ from podsrl.generate.engine.forward.graph import GraphForward, graph_rows, why_n
 from podsrl.generate.engine.kv_pool import KVPool
 from small_models import new_model
 
+pytest.importorskip("triton", reason="Triton is not installed (make device)")
 SMALL = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 1, "head_dim": 16, "intermediate_size": 48}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {"tie_word_embeddings": True}),
@@ -31,7 +32,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
     monkeypatch.setattr(graph, "why_no_kernels", lambda device: None)
 
 
