@@ -154,7 +154,7 @@ def _trained(config: RunConfig, shape: ModelShape) -> int:
 def _trained_size(config: RunConfig) -> int:
     """Bytes of a trained weight."""
     dtype: torch.dtype = getattr(torch, config.model.dtype)
-    return (adapter_dtype(dtype, find_device(config.model.device)) if config.lora else dtype).itemsize
+    return (adapter_dtype(dtype, _device(config)) if config.lora else dtype).itemsize
 
 
 def _update(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tuple[str, Phase, float]]:
@@ -167,18 +167,19 @@ def _update(config: RunConfig, shape: ModelShape, num_processes: int) -> list[tu
     return [
         ("gradients", "update", trained * a_gradient / shares),
         ("activations", "update", activations),
-        ("heap", "update", activations if config.lora and is_on_cpu(config) else 0),
+        ("heap", "update", activations if config.lora and _device(config).type == "cpu" else 0),
         ("logits", "update", chunk * shape.vocabulary * (size + 12 * (not _has_kernels(config)))),
     ]
 
 
-def is_on_cpu(config: RunConfig) -> bool:
-    """Whether the model of a run on this machine is on its CPU."""
-    return find_device(config.model.device).type == "cpu"
+def _device(config: RunConfig) -> torch.device:
+    """Of the model, which need not be on this machine."""
+    name = config.model.device
+    return find_device(name) if name == "auto" else torch.device(name.partition(":")[0])
 
 
 def _has_kernels(config: RunConfig) -> bool:
-    return find_device(config.model.device).type == "cuda" and find_spec("triton") is not None
+    return _device(config).type == "cuda" and find_spec("triton") is not None
 
 
 def activation_bytes(config: RunConfig, shape: ModelShape) -> int:
