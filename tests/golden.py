@@ -42,6 +42,8 @@ RENAMED: Mapping[str, str | None] = MappingProxyType({})
 """Name of an option, metric or entry of a state -> its name at the other commit; None: there was none.
 
 Empty it once no commit is compared that has the old names."""
+GONE = frozenset({"matmul"})
+"""Entries of a state that only older commits have."""
 RECIPES = "src/podsrl/config/recipes"
 EVERY = {"stop.steps": "3", "checkpoint.every_steps": "2", "record.groups_every_steps": "1", "model.matmul": "onednn"}
 RESUMED = ("--resume", "run", "--stop.steps=4", "--plain")
@@ -223,7 +225,7 @@ def facts_of(folder: Path) -> Json:
             found[name] = [_timeless(json.loads(line)) for line in file.read_text().splitlines()]
         elif file.name == "state.json":
             state = json.loads(file.read_text())
-            found[name] = {key: value for key, value in state.items() if key not in OF_THE_CLOCK | {"config"}}
+            found[name] = {key: value for key, value in state.items() if key not in OF_THE_CLOCK | GONE | {"config"}}
         elif file.suffix == ".safetensors":
             found[name] = _tensors(file.read_bytes())
     order = ("metrics.jsonl", "groups.jsonl", ".jsonl", ".safetensors", "state.json")
