@@ -167,7 +167,7 @@ def test_empty_steps_are_counted_from_the_groups_there_are(num_groups: int, monk
     rewards = 'task.rewards={"light_rewards:raises" = 1.0}'
     trainer = Trainer(small_config(rewards, "stop.seconds=0", "stop.steps=5", *options))
     monkeypatch.setattr(trainer, "save", lambda folder, extra: None)
-    monkeypatch.setattr("podsrl.run.loop.evaluate", lambda trainer, on_answer: SimpleNamespace(to_json=dict))
+    monkeypatch.setattr("podsrl.run.loop.evaluate", lambda trainer, on_answer, on_look: SimpleNamespace(to_json=dict))
     with pytest.raises(NothingToLearn, match=f"{MAX_INVALID_STEPS} steps in a row"):
         train(trainer, None, Due(), on_record=lambda record: None, should_stop=lambda: False)
     assert trainer.progress.step == MAX_INVALID_STEPS
