@@ -76,7 +76,7 @@ def test_number_formats_of_real_models_train_and_resume(
     run = trainer(*option, device="cuda", is_double=False)
     assert {weight.dtype for weight in run.policy.weights().values()} == {getattr(torch, dtype)}
     assert run.learner.updater.layout.startswith("packed"), run.learner.updater.layout
-    assert "because the kernel fails here" in run.learner.updater.layout  # Triton's, which needs a real GPU
+    assert "log-probs by torch's operators, because" in run.learner.updater.layout  # Triton's need a real GPU
     line = taken_step(run)
     assert line["logprob_gap"] < gap and math.isfinite(line["grad_norm"]) and line["updates/skipped"] == 0
     other = resumed(run, tmp_path, *option, device="cuda", is_double=False)

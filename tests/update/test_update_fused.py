@@ -29,8 +29,8 @@ def test_a_model_with_replaced_parts_has_its_numbers_and_gradients(kind: str) ->
     assert [name for _, name, _ in parts] == 5 * ["forward"] + ["apply_rotary_pos_emb"]
     own = numbers(model)
     with replaced(parts):
+        assert all(getattr(owner, name) is function for owner, name, function in parts)
         found = numbers(model)
-    assert any((one != two).any() for one, two in zip(own, found, strict=True))
     for one, two in zip(own, found, strict=True):
         assert (one - two).abs().max() <= 1e-5 * one.abs().max()  # its norms are float32
     assert all(torch.equal(one, two) for one, two in zip(own, numbers(model), strict=True))
@@ -49,10 +49,11 @@ def test_adapters_add_themselves_with_their_numbers_and_gradients(alpha: int) ->
     assert len(parts) == 2 * 7
     own = numbers(model)
     with replaced(parts):
+        assert all(layer.forward is function for layer, _, function in parts)
         found = numbers(model)
         with model.disable_adapter():
             off = numbers(model.eval())[0]
-    assert (own[0] - off).abs().max() > 0.1 and any((one != two).any() for one, two in zip(own, found, strict=True))
+    assert (own[0] - off).abs().max() > 0.1
     for one, two in zip(own, found, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
     with model.disable_adapter():
