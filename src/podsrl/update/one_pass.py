@@ -83,9 +83,10 @@ class _Score(torch.autograd.Function):
         logits = F.linear(states, weight)
         n, words = logits.shape
         logprobs, entropies, totals = (torch.empty(n, dtype=torch.float32, device=logits.device) for _ in range(3))
-        _sum_up[(n,)](
-            logits, tokens, logprobs, entropies, totals, words, 1 / temperature, BLOCK=_BLOCK, num_warps=_WARPS
-        )
+        with torch.cuda.device_of(logits):  # Triton starts kernels on the current device, as a backward pass does
+            _sum_up[(n,)](
+                logits, tokens, logprobs, entropies, totals, words, 1 / temperature, BLOCK=_BLOCK, num_warps=_WARPS
+            )
         ctx.save_for_backward(states, weight, tokens, totals)
         ctx.temperature = temperature
         ctx.mark_non_differentiable(entropies)

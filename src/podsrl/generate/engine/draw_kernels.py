@@ -18,7 +18,11 @@ def draw_unfiltered(
     logits: Tensor, row_of: Tensor | None, uniform: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """The tokens [B] and log-probabilities [B] of `sampler.draw` where nothing is filtered out."""
-    logits = logits.contiguous()
+    with torch.cuda.device_of(logits):  # Triton starts kernels on the current device
+        return _draw(logits.contiguous(), row_of, uniform, temperature)
+
+
+def _draw(logits: Tensor, row_of: Tensor | None, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     rows, words = logits.shape
     blocks = triton.cdiv(words, _BLOCK)
     tops, sums = torch.empty(2, rows, blocks, dtype=torch.float32, device=logits.device)

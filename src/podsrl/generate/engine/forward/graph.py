@@ -1,6 +1,6 @@
 """The decode step on a GPU: the kernels of `kernels.py` between matrix products, recorded as CUDA graphs.
 
-Started one by one, the 600 operations of a step keep the host busy for ten times as long as the GPU. Here each number
+Started one by one, the 600 to 900 operations of a step keep the host busy for several times as long as the GPU. Here each number
 of rows (rounded up, so that there are few) has a graph of about 220, which one call starts. A graph reads its inputs
 and the place of keys and values from fixed memory, so it stays right while rows change, rollouts fork and the pool
 moves; weights are the model's own, in place. Projections that read the same input are one product: their weights lie
@@ -147,6 +147,7 @@ class GraphForward:
     def _make_room(self, rows: int, pool: KVPool) -> None:
         """Memory for so many rows, angles for the pool's longest, and where the pool is now."""
         if rows > self._size:
+            rows = max(rows, graph_rows(pool.max_rows or rows))  # at once: graphs of other memory are lost
             device, words = self._model.device, len(self._head[0])
             self._tokens = torch.zeros(rows, dtype=torch.int64, device=device)
             self._positions = torch.full((rows,), _NOBODY, device=device)
