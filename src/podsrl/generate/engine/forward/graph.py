@@ -1,10 +1,10 @@
 """The decode step on a GPU: the kernels of `kernels.py` between matrix products, recorded as CUDA graphs.
 
-Started one by one, the 600 to 900 operations of a step keep the host busy for several times as long as the GPU. Here each number
-of rows (rounded up, so that there are few) has a graph of about 220, which one call starts. A graph reads its inputs
-and the place of keys and values from fixed memory, so it stays right while rows change, rollouts fork and the pool
-moves; weights are the model's own, in place. Projections that read the same input are one product: their weights lie
-behind one another in memory, and the model's parameters are views of it.
+Started one by one, the 600 to 900 operations of a step keep the host busy for several times as long as the GPU. Here
+each number of rows (rounded up, so that there are few) has a graph of about 220, which one call starts. A graph reads
+its inputs and the place of keys and values from fixed memory, so it stays right while rows change, rollouts fork and
+the pool moves; weights are the model's own, in place. Projections that read the same input are one product: their
+weights lie behind one another in memory, and the model's parameters are views of it.
 """
 
 from __future__ import annotations
