@@ -39,7 +39,7 @@ def score(states: Tensor, weight: Tensor, tokens: Tensor, temperature: float) ->
         tokens: [n] int64, those that are scored.
         temperature: > 0; the logits are divided by it.
     """
-    logprobs, entropies = _Score.apply(states, weight, tokens, temperature)  # type: ignore[no-untyped-call]  # torch's
+    logprobs, entropies = _Score.apply(states, weight, tokens, temperature)
     return logprobs, entropies
 
 
@@ -107,8 +107,8 @@ class _Score(torch.autograd.Function):
         return of_states, logits.t() @ states if ctx.needs_input_grad[1] else None, None, None
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _sum_up(logits, tokens, logprobs, entropies, totals, V, cold, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _sum_up(logits, tokens, logprobs, entropies, totals, V, cold, BLOCK: tl.constexpr):
     """One row per program. totals := the logarithm of the sum of exp(logit · cold), lane by lane until the end."""
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, BLOCK)
@@ -135,8 +135,8 @@ def _sum_up(logits, tokens, logprobs, entropies, totals, V, cold, BLOCK: tl.cons
     tl.store(entropies + row, tl.log(total) - mean)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _to_gradient(logits, tokens, totals, factors, V, cold, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _to_gradient(logits, tokens, totals, factors, V, cold, BLOCK: tl.constexpr):
     """One block of a row per program: logits := factor · (1 at the row's token, else 0, minus the probability)."""
     row = tl.program_id(0).to(tl.int64)
     words = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
