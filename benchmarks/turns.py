@@ -6,7 +6,7 @@
     python -m benchmarks turns --out benchmarks/results/amd-zen-4/turns    goes on with those that are stored
     python -m benchmarks turns --quick            one step of each arm
 
-GRPO is the recipe `gigpo` without its shape: the same questions, 16 rollouts each, and the same rate.
+GRPO is the recipe `systems/gigpo` without its shape: the same questions, 16 rollouts each, and the same rate.
 All run on one thread and end once they hold the accuracy. Only training counts.
 """
 
@@ -31,7 +31,7 @@ from podsrl.config.schema import RunConfig
 BASELINE = "GRPO"
 ARMS: Mapping[str, tuple[str, Sequence[str]]] = {
     BASELINE: ("columns", ("rollouts.num_rollouts=16", "select.rule=keep_all", "select.num_kept=16")),
-    "GiGPO": ("gigpo", ()),
+    "GiGPO": ("systems/gigpo", ()),
 }
 """Name -> recipe, and what replaces its options. They differ in `loss.shape` alone."""
 SEEDS = range(5)

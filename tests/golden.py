@@ -64,7 +64,7 @@ SMALL = {**dict.fromkeys(("gsm8k", "math", "smol"), CHAT), "steps": {**NO_SUMS, 
 ANY = {"task.rewards": "{any_correct = 1.0, math_correct = 1.0, answer_format = 0.2}"}
 OWN: Mapping[str, Mapping[str, str]] = {
     "columns": SCHEDULES["answers of several turns"][1],
-    "gigpo": {**SCHEDULES["answers of several turns"][1], "select.num_kept": "6"},
+    "systems/gigpo": {**SCHEDULES["answers of several turns"][1], "select.num_kept": "6"},
     **dict.fromkeys(("gsm8k", "math", "smol"), ANY),
     "systems/sapo": {"options.swarm.num": "3"},
     **{f"paper/{setting}-grpo_ga": KEPT_ALL for setting in "de"},

@@ -113,5 +113,5 @@ def test_random_conversations_as_a_twin_that_compares_every_pair_of_turns(state:
 
 
 def test_the_recipe_names_the_part() -> None:
-    config = load_config("gigpo", [])
+    config = load_config("systems/gigpo", [])
     assert config.loss.shape == ("anchors",) and config.task.name == "columns"
