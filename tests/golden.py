@@ -65,6 +65,7 @@ ANY = {"task.rewards": "{any_correct = 1.0, math_correct = 1.0, answer_format = 
 OWN: Mapping[str, Mapping[str, str]] = {
     "columns": SCHEDULES["answers of several turns"][1],
     "systems/gigpo": {**SCHEDULES["answers of several turns"][1], "select.num_kept": "6"},
+    "systems/poise": {"select.num_kept": "6", "options.states.at": "[4, 8]"},
     **dict.fromkeys(("gsm8k", "math", "smol"), ANY),
     "systems/sapo": {"options.swarm.num": "3"},
     **{f"paper/{setting}-grpo_ga": KEPT_ALL for setting in "de"},
