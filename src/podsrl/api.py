@@ -96,12 +96,12 @@ class Run:
         """Write the page of `pods report`, report.html in the run's folder by default, and return its path."""
         return write_report([self.folder], out or self.folder / "report.html")
 
-    def resume(self, *, allow_changes: bool = False, allow_lost_lines: bool = False, **changes: Any) -> Run:
+    def resume(self, *, allow_changes: bool = False, **changes: Any) -> Run:
         """Go on from the newest checkpoint, as `pods train --resume` does, and return this run.
 
         Args:
-            allow_changes, allow_lost_lines: go on although what the run reads has changed (data, chat template,
-                tokenizer, weights of the start, files of own functions), or lines of a log are lost.
+            allow_changes: go on although what the run reads has changed (data, chat template, tokenizer, weights of the
+                start, files of own functions).
             changes: of options that do not change the run's numbers, such as `stop={"steps": 200}`.
 
         Raises:
@@ -110,9 +110,8 @@ class Run:
             Interrupted: as of `train`.
         """
         GIVEN.update(self._given)
-        allowed = {"allow_changes": allow_changes, "allow_lost_lines": allow_lost_lines}
         overrides = as_overrides(changes)
-        outcome, num_steps = shown_run(None, self.folder, overrides, allowed)
+        outcome, num_steps = shown_run(None, self.folder, overrides, allow_changes)
         if outcome == "finished" and num_steps == 0:
             say(nothing_left(self.folder, overrides))
         return _ended(self, outcome)
@@ -161,7 +160,7 @@ def train(
     loaded = load_config(config, changes if rewards is None else {"rewards": rewards, **changes})
     name = Path(config).stem if isinstance(config, str | Path) else "run"
     folder = Path(out) if out is not None else new_folder(name)
-    outcome, _ = shown_run(loaded, folder, [], {})
+    outcome, _ = shown_run(loaded, folder, [])
     return _ended(Run(folder), outcome)
 
 

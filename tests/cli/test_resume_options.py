@@ -1,4 +1,4 @@
-"""`--allow-changes` and `--allow-lost-lines` reach the resume, alone and through `pods launch`."""
+"""`--allow-changes` reaches the resume, alone and through `pods launch`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podsrl.config.load import dump, load_config
 from podsrl.errors import UsageError
 from podsrl.scale.launch import End
 
-FLAGS = ["--allow-changes", "--allow-lost-lines"]
+FLAG = "--allow-changes"
 
 
 @pytest.fixture
@@ -23,14 +23,13 @@ def run(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-@pytest.mark.parametrize("given", [[], FLAGS[:1], FLAGS[1:], FLAGS])
-def test_the_flags_reach_the_resume(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [[], [FLAG]])
+def test_the_flag_reaches_the_resume(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     heard: dict[str, Any] = {}
     monkeypatch.setattr("podsrl.run.session.resume", lambda path, overrides, **options: heard.update(options))
     result = CliRunner().invoke(app, ["train", "--resume", run, "--plain", *given])
     assert result.exception is None, result.output
-    allowed = {name: value for name, value in heard.items() if name.startswith("allow_")}
-    assert allowed == {"allow_changes": FLAGS[0] in given, "allow_lost_lines": FLAGS[1] in given}
+    assert heard["allow_changes"] == (FLAG in given)
 
 
 def test_a_finished_run_says_so_and_how_it_goes_on(pods: Callable[..., tuple[int, str, str]]) -> None:
@@ -41,7 +40,7 @@ def test_a_finished_run_says_so_and_how_it_goes_on(pods: Callable[..., tuple[int
     assert "1 step " in out and "pods train --resume run --stop.steps=2" in out and "pods report run" in out
 
 
-@pytest.mark.parametrize("given", [[], FLAGS[:1], FLAGS])
+@pytest.mark.parametrize("given", [[], [FLAG]])
 def test_a_launcher_hands_it_on_to_its_processes(run: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
 
@@ -58,8 +57,6 @@ def test_a_launcher_hands_it_on_to_its_processes(run: str, given: list[str], mon
 
 
 @pytest.mark.parametrize("verb", [["train"], ["launch", "--processes", "2"]])
-@pytest.mark.parametrize("given", [FLAGS[:1], FLAGS])
-def test_a_new_run_has_nothing_to_go_on_from(verb: list[str], given: list[str]) -> None:
-    result = CliRunner().invoke(app, [*verb, "pods", *given])
-    assert isinstance(result.exception, UsageError)
-    assert str(result.exception).startswith(f"{' and '.join(given)}: only a resumed run")
+def test_a_new_run_has_nothing_to_go_on_from(verb: list[str]) -> None:
+    result = CliRunner().invoke(app, [*verb, "pods", FLAG])
+    assert isinstance(result.exception, UsageError) and FLAG in str(result.exception)

@@ -100,9 +100,8 @@ def test_a_changed_answer_is_noticed_by_the_trainer_itself(run: Path, data: Path
 
 
 def test_what_is_allowed_but_did_not_happen_is_said(run: Path) -> None:
-    said = resume(run, 3, allow_changes=True, allow_lost_lines=True)
+    said = resume(run, 3, allow_changes=True)
     assert "--allow-changes has no effect: nothing changed" in said
-    assert "--allow-lost-lines has no effect: no line is lost" in said
     assert notes(run) == []
 
 
@@ -197,36 +196,4 @@ def test_a_log_that_was_cut_is_noticed_before_anything_is_written(run: Path) -> 
     with pytest.raises(UsageError) as caught:
         resume(run, 3)
     assert f"{log} has {size - 30:,} bytes, and had {size:,}" in str(caught.value)
-    assert str(caught.value).endswith(f"--resume {run} --allow-lost-lines")
     assert files(run) == before
-
-
-def test_going_on_without_lost_lines_leaves_whole_lines_and_a_note(run: Path) -> None:
-    log = run / "metrics.jsonl"
-    log.write_bytes(log.read_bytes()[:-30])  # the evaluation after step 2
-    said = resume(run, 3, allow_lost_lines=True)
-    [note] = notes(run)
-    assert note["step"] == 2 and "lines are missing: " in note["note"] and f"warning: {note['note']}" in said
-    lines = read_lines(log)
-    assert [(line["step"], "note" in line, "loss" in line) for line in lines] == [
-        (0, False, False),
-        (1, False, True),
-        (2, False, True),
-        (2, True, False),
-        (3, False, True),
-        (3, False, False),
-    ]
-    assert not any("missing" in text for text in resume(run, 4))
-
-
-def test_steps_that_were_logged_where_lost_ones_had_been_are_not_kept_twice(run: Path) -> None:
-    """A repaired log that grew past the old size before the next checkpoint: the bytes fit, the steps do not."""
-    log = run / "metrics.jsonl"
-    lines = log.read_text().splitlines(keepends=True)
-    again = [line.replace('"step": 2', '"step": 4') for line in lines[2:]]
-    log.write_text("".join(lines[:2] + again))
-    assert log.stat().st_size == sum(map(len, lines))
-    with pytest.raises(UsageError, match=r"line 3 of .*metrics\.jsonl is broken, or of a step after 2"):
-        resume(run, 4)
-    resume(run, 4, allow_lost_lines=True)
-    assert steps(run) == [1, 3, 4] and len(notes(run)) == 1

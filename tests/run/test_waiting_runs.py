@@ -9,12 +9,11 @@ import pytest
 
 from loops import each
 from podsrl.control.candidates import first
-from podsrl.errors import CheckpointError, UsageError
+from podsrl.errors import UsageError
 from podsrl.generate import Request
 from podsrl.lib.machine import host_bytes
 from podsrl.run.before.replay import check_replay, replay_notes
 from podsrl.run.before.sizes import make_parts
-from podsrl.run.saving.state import check_state
 from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group
 from runs import EXTRA, config_of, newest
@@ -101,7 +100,7 @@ def test_a_question_whose_group_waits_comes_after_those_without() -> None:
     assert first(seen, np.array([7, 5, 9]), np.array([3.0, 2.0, 1.0]), 3) == [9, 7, 5]
 
 
-def test_data_that_changed_leaves_the_groups_out_and_later_checkpoints_are_whole(tmp_path: Path) -> None:
+def test_data_that_changed_leaves_the_groups_out(tmp_path: Path) -> None:
     one = run(*KEEP)
     steps(one, 2)
     one.save(tmp_path / "one", EXTRA)
@@ -110,18 +109,11 @@ def test_data_that_changed_leaves_the_groups_out_and_later_checkpoints_are_whole
     checkpoint.state["config"]["task"]["digits"] = 2
     other.load(checkpoint, allow_changes=True)
     assert other.collector.waiting == () and "begun before the change" in other.warnings[-1]
-    steps(other, 1)
-    other.save(tmp_path / "other", EXTRA)
-    found = newest(tmp_path / "other")
-    check_state(found.path, found.state)
-    with pytest.raises(CheckpointError, match="data_position = 5, wanted at least 6"):
-        check_state(found.path, {**found.state, "data_position": 5})
 
 
 def test_a_resumed_run_goes_on_with_the_groups_that_wait(tmp_path: Path) -> None:
     said = check_resumed(lambda: run(*KEEP), tmp_path)
     checkpoint = newest(tmp_path)
-    check_state(checkpoint.path, checkpoint.state)
     assert checkpoint.state["data_position"] == 6  # four groups were trained on, and two wait
     assert any(line["groups/resumed"] for line in said)
 

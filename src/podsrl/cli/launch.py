@@ -12,7 +12,7 @@ import typer
 
 from podsrl.cli.console import RunOut, errors, split_words
 from podsrl.cli.progress import waiting
-from podsrl.cli.train import ALLOW_CHANGES, ALLOW_LOST_LINES, allowed_changes, run_folder
+from podsrl.cli.train import ALLOW_CHANGES, check_resumes, run_folder
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError, printable
 from podsrl.lib.child import how_it_ended
@@ -32,7 +32,6 @@ def launch(
     out: RunOut = None,
     resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
-    allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
     plain: Annotated[bool, typer.Option(help="Print plain lines instead of a live display.")] = False,
     several_machines: Annotated[
         str | None, typer.Option("--nodes", "--node-rank", "--rendezvous", "--join-seconds", hidden=True)
@@ -66,8 +65,8 @@ def launch(
         got = f"--processes {processes}: " if processes else ""
         raise UsageError(f"{got}pods launch wants --processes K, at least 1, e.g. `pods launch --processes 2 pods`")
     folder = run_folder("pods launch --processes 2 pods", config, resume, out)
-    allowed = allowed_changes(resume, changes=allow_changes, lost_lines=allow_lost_lines)
-    flags = {**allowed, "plain": plain}
+    check_resumes(resume, allow_changes=allow_changes)
+    flags = {"allow_changes": allow_changes, "plain": plain}
     options = [f"--{name.replace('_', '-')}" for name, is_given in flags.items() if is_given]
 
     _check(config, overrides, folder, processes)

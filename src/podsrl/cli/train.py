@@ -29,7 +29,6 @@ DryRunMemory = Annotated[
     ),
 ]
 ALLOW_CHANGES = "With --resume: accept that data, tokenizer, first weights or own functions changed. The log notes it."
-ALLOW_LOST_LINES = "With --resume: accept that lines of a log are lost. The log notes it."
 
 
 def run_folder(example: str, config: str | None, resume: Path | None, out: Path | None) -> Path:
@@ -47,16 +46,10 @@ def run_folder(example: str, config: str | None, resume: Path | None, out: Path 
     return resume or out or new_folder(Path(str(config)).stem)
 
 
-def allowed_changes(resume: Path | None, **allowed: bool) -> dict[str, bool]:
-    """The changes that a resume accepts, under the names of `session.resume`.
-
-    Raises:
-        UsageError: a change is accepted, but nothing is resumed.
-    """
-    given = [f"--allow-{name.replace('_', '-')}" for name, is_given in allowed.items() if is_given]
-    if given and resume is None:
-        raise UsageError(f"{' and '.join(given)}: only a resumed run has something to go on from; add --resume RUN")
-    return {f"allow_{name}": is_given for name, is_given in allowed.items()}
+def check_resumes(resume: Path | None, *, allow_changes: bool) -> None:
+    """UsageError: a change is accepted, but nothing is resumed."""
+    if allow_changes and resume is None:
+        raise UsageError("--allow-changes: only a resumed run has something to go on from; add --resume RUN")
 
 
 def train(
@@ -69,7 +62,6 @@ def train(
         Path | None, typer.Option(help="Resume the run in this folder; it reproduces the uninterrupted run's numbers.")
     ] = None,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
-    allow_lost_lines: Annotated[bool, typer.Option("--allow-lost-lines", help=ALLOW_LOST_LINES)] = False,
     plain: Annotated[bool, typer.Option(help="Print plain lines instead of a picture or a bar.")] = False,
     dry_run: DryRun = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: plan a run with this many processes.")] = 1,
@@ -96,13 +88,13 @@ def train(
     """
     config, overrides = split_words(config, context.args)
     folder = run_folder("pods train pods", config, resume, out)
-    allowed = allowed_changes(resume, changes=allow_changes, lost_lines=allow_lost_lines)
+    check_resumes(resume, allow_changes=allow_changes)
     loaded = load_config(config, overrides) if config is not None else None
     if dry_run or processes != 1 or json or all_of_it or memory is not None:
         words, asked = [str(config), *overrides], {"is_asked_for": dry_run, "is_all": all_of_it}
         show_plan(loaded, processes, json, out=out, memory=memory, words=words, **asked)
         return
-    outcome, num_steps = _run(loaded, folder, overrides, allowed, plain)
+    outcome, num_steps = _run(loaded, folder, overrides, allow_changes, plain)
     if outcome == "interrupted":
         again = resuming_command()
         errors.print(f"interrupted; to resume: {again} --resume {folder}", markup=False, soft_wrap=True)
@@ -115,7 +107,7 @@ def train(
 
 def nothing_left(folder: Path, overrides: list[str]) -> str:
     """What a resume found that had no step left to do, and the command that trains longer."""
-    from podsrl.run.saving.state import read_object
+    from podsrl.lib.logs import read_object
     from podsrl.run.session import read_resumed_config
 
     end, stop = read_object(folder / "finished.json"), read_resumed_config(folder, overrides).stop
@@ -129,14 +121,14 @@ def nothing_left(folder: Path, overrides: list[str]) -> str:
 
 
 def _run(
-    config: RunConfig | None, folder: Path, overrides: list[str], allowed: dict[str, bool], plain: bool
+    config: RunConfig | None, folder: Path, overrides: list[str], allow_changes: bool, plain: bool
 ) -> tuple[str, int]:
     """Run with all that is imported at once; of several processes that end, one says why."""
     load(*TRAINING)
     from podsrl.scale.processes import LostProcess
 
     try:
-        return shown_run(config, folder, overrides, allowed, plain)
+        return shown_run(config, folder, overrides, allow_changes, plain)
     except LostProcess as error:
         if not is_launched():
             tell_torchrun(str(error), is_consequence=True)
@@ -147,7 +139,7 @@ def _run(
 
 
 def shown_run(
-    config: RunConfig | None, folder: Path, overrides: list[str], allowed: dict[str, bool], plain: bool = False
+    config: RunConfig | None, folder: Path, overrides: list[str], allow_changes: bool = False, plain: bool = False
 ) -> tuple[str, int]:
     """Start (or, without a config, resume) a run and show it; of several processes only the first shows it.
 
@@ -168,7 +160,7 @@ def shown_run(
         if config is not None:
             outcome = start(config, folder, **watched)
         else:
-            outcome = resume(folder, overrides, **(watched | allowed))
+            outcome = resume(folder, overrides, allow_changes=allow_changes, **watched)
         return outcome, display.num_steps
 
 

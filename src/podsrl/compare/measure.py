@@ -19,9 +19,8 @@ from podsrl.compare.runs import Member
 from podsrl.compare.speedups import time_to_accuracy, times_to_accuracies
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError, short
-from podsrl.lib.logs import read_lines, write_atomically
+from podsrl.lib.logs import read_lines, read_object, write_atomically
 from podsrl.lib.stages import STAGES
-from podsrl.run.saving.state import read_object
 
 Json = dict[str, Any]
 Cost = str | Weights

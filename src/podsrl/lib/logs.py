@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from podsrl.errors import UsageError
+from podsrl.errors import CheckpointError, UsageError, short
 
 Json = dict[str, Any]
 _SHOWN = 40
@@ -52,7 +52,7 @@ def broken_line(log: Path, number: int, line: bytes) -> UsageError:
     start = line[:_SHOWN].decode(errors="replace")
     return UsageError(
         f"{log}, line {number}: wanted a JSON object, got '{start}{'…' if len(line) > _SHOWN else ''}'; the log is "
-        "damaged: restore the file, or remove that line (a resume then wants --allow-lost-lines)"
+        "damaged: restore the file"
     )
 
 
@@ -143,6 +143,21 @@ def last_line(log: Path) -> Json | None:
             if lines or length == size:
                 return parse_line(lines[-1] if lines else before)
             length = min(size, 2 * length)
+
+
+def read_object(file: Path) -> Json:
+    """A whole file of JSON.
+
+    Raises:
+        CheckpointError: it cannot be read, or holds no object.
+    """
+    try:
+        value = parse_line(file.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{file} is missing or damaged: {short(str(error))}") from None
+    if value is None:
+        raise CheckpointError(f"{file} is damaged: it holds no JSON object")
+    return value
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -31,8 +31,8 @@ class Due:
 
     @staticmethod
     def of(state: Mapping[str, Any]) -> Due:
-        """As a checkpoint remembers it; one from before steps without signal were counted has none of them."""
-        return Due(**{name: state["schedule"].get(name, state["step"]) for name in SAVED})
+        """As a checkpoint remembers it."""
+        return Due(**state["schedule"])
 
     def is_end(self, config: RunConfig, progress: Progress) -> bool:
         """Whether the config says stop."""

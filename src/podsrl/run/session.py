@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError
 
 from podsrl.config.files import read_tree
 from podsrl.config.load import apply_overrides, build, dump, with_values
 from podsrl.config.schema import RunConfig
-from podsrl.errors import CheckpointError, UsageError, short
+from podsrl.errors import UsageError, short
 from podsrl.lib.callbacks import Say
 from podsrl.lib.logs import write_atomically
 from podsrl.lib.machine import hardware_line
@@ -27,11 +24,9 @@ from podsrl.run.before.prepare import Prepared, prepare
 from podsrl.run.due import Due
 from podsrl.run.loop import Outcome, train
 from podsrl.run.saving.changes import check_inputs, forbidden_changes
-from podsrl.run.saving.checkpoint import Checkpoint, load_newest, set_aside
+from podsrl.run.saving.checkpoint import Checkpoint, load_newest
 from podsrl.run.saving.folder import RunFolder, refusing, wanted_run
 from podsrl.run.saving.inputs import describe_inputs
-from podsrl.run.saving.log_ends import find_loss, remembered
-from podsrl.run.saving.state import check_state
 from podsrl.run.starts import describe_start
 from podsrl.run.step.agreement import check_same_weights, open_same_checkpoint
 from podsrl.run.step.collect import OnAnswer
@@ -83,7 +78,6 @@ def resume(
     say: Say,
     on_answer: OnAnswer | None = None,
     allow_changes: bool = False,
-    allow_lost_lines: bool = False,
     tracking: Tracking | None = None,
 ) -> Outcome:
     """Resume the run in `path` from its newest undamaged checkpoint; its numbers are those of an uninterrupted run.
@@ -92,11 +86,11 @@ def resume(
         overrides: may change `stop`, `checkpoint`, `record` and `scale`, sizes that decide the memory alone (`FREE` of
             `podsrl.run.before.memory_advice`), and servers' addresses, nothing else.
         allow_changes: go on although what the run reads is not what it was (`describe_inputs`); the log says so.
-        allow_lost_lines: go on where a log does not hold what the checkpoint remembers; the log says so.
         tracking: as of `start`; the trackers go on with the run that they have.
 
     Raises:
-        UsageError: no run is there; an override would change the numbers; or something changed that is not allowed.
+        UsageError: no run is there; an override would change the numbers; a log has lost lines; or something changed
+            that is not allowed.
         CheckpointError: there are checkpoints, and all are damaged.
     """
     config = read_resumed_config(path, overrides)
@@ -105,89 +99,36 @@ def resume(
     with processes.watching():
         folder = RunFolder(path) if processes.is_main else None
         with _locked(folder):
-            newest = _newest_checkpoint(RunFolder(path), processes)
-            lost = _lost_logs(folder, newest, allow_lost_lines, say)
-            parts = _prepare(config, processes, newest, allow_changes)
+            checkpoint = _newest_checkpoint(RunFolder(path).checkpoints, processes)
+            logs: Mapping[str, int] = {} if checkpoint is None else checkpoint.state["log_bytes"]
+            if folder is not None and checkpoint is not None:
+                folder.check_logs(logs, checkpoint.state["step"])
+            parts = _prepare(config, processes, checkpoint, allow_changes)
             trainer, due = Trainer(config, processes=processes, parts=parts), Due()
-            checkpoint = _load(trainer, RunFolder(path), newest, allow_changes)
-            if checkpoint is not newest:
-                lost = _lost_logs(folder, checkpoint, allow_lost_lines, say)
             if checkpoint is not None:
+                trainer.load(checkpoint, allow_changes=allow_changes)
                 for line in checkpoint.damaged:
                     say(f"warning: {line}; going on from the checkpoint before it")
                 due = Due.of(checkpoint.state)
             if folder is not None:
-                _rewind(folder, config, checkpoint, lost)
-            change = [] if trainer.change is None else [f"what the run reads changed: {trainer.change}"]
-            if allow_changes and checkpoint is not None and not change:
+                folder.rewind(dump(config), logs)
+            if trainer.change is not None:
+                _note(f"what the run reads changed: {trainer.change}", trainer, folder, say)
+            elif allow_changes and checkpoint is not None:
                 say("--allow-changes has no effect: nothing changed")
-            for text in (*change, *(f"lines are missing: {reason}" for reason in lost.values())):
-                _note(text, trainer, folder, say)
             say(f"resumed {checkpoint.path.name}" if checkpoint else "no checkpoint yet: starting over")
             with tracked(tracking, config, folder, say, processes):
                 return _run(trainer, folder, due, on_record, say, on_answer)
 
 
-def _newest_checkpoint(
-    folder: RunFolder, processes: Processes, before: Path | None = None, damaged: Sequence[str] = ()
-) -> Checkpoint | None:
-    """Process 0 verifies checkpoints, and all processes open the one that it found; arguments as in `load_newest`."""
+def _newest_checkpoint(folder: Path, processes: Processes) -> Checkpoint | None:
+    """Process 0 verifies checkpoints, and all processes open the one that it found."""
     if processes.is_main:
-        found = load_newest(folder.checkpoints, partial(_check, folder), before=before, damaged=damaged)
+        found = load_newest(folder)
         processes.broadcast(found and [found.path.name, found.digest])
         return found
     told = processes.broadcast(None)
-    return None if told is None else open_same_checkpoint(folder.checkpoints / told[0], told[1], processes, damaged)
-
-
-def _check(folder: RunFolder, path: Path, state: Mapping[str, Any]) -> None:
-    """CheckpointError: an entry of the state is impossible, or the log contradicts it."""
-    check_state(path, state)
-    where = (folder.path / "metrics.jsonl", state["log_bytes"]["metrics.jsonl"], state["step"])
-    if find_loss(*where) is not None:  # said later, by a message that has its own cure
-        return
-    log = remembered(*where)
-    if log.has_note:
-        return
-    stands = {
-        "train_seconds": (state["train_seconds"], log.train_seconds),
-        "schedule.last_eval_step": (state["schedule"]["last_eval_step"], log.last_eval_step),
-    }
-    for name, (is_there, said) in stands.items():
-        if said is not None and said != is_there:
-            raise CheckpointError(f"{path / 'state.json'} is damaged: {name} = {is_there}, in metrics.jsonl {said}")
-
-
-def _load(trainer: Trainer, folder: RunFolder, newest: Checkpoint | None, is_allowed: bool) -> Checkpoint | None:
-    """Load a checkpoint, or, where a file in it does not fit the model in any process, the one before it."""
-    checkpoint = newest
-    while checkpoint is not None:
-        reason = None
-        try:
-            trainer.load(checkpoint, allow_changes=is_allowed)
-        except (CheckpointError, SafetensorError) as error:
-            reason = f"{checkpoint.path} is damaged: {error}"
-        reasons = [each for each in trainer.processes.gather(reason) if each is not None]
-        if not reasons:
-            break
-        damaged = (*checkpoint.damaged, reasons[0])
-        checkpoint = _newest_checkpoint(folder, trainer.processes, checkpoint.path, damaged)
-    return checkpoint
-
-
-def _lost_logs(folder: RunFolder | None, checkpoint: Checkpoint | None, is_allowed: bool, say: Say) -> dict[str, str]:
-    """Logs that lost lines, each with the reason."""
-    if folder is None or checkpoint is None:
-        return {}
-    lost = folder.lost_logs(checkpoint.state["log_bytes"], checkpoint.state["step"])
-    if lost and not is_allowed:
-        raise UsageError(
-            f"{checkpoint.path} remembers more than the logs hold: {'; '.join(lost.values())}. Restore them, or go on "
-            f"without the lost lines: --resume {folder.path} --allow-lost-lines"
-        )
-    if is_allowed and not lost:
-        say("--allow-lost-lines has no effect: no line is lost")
-    return lost
+    return None if told is None else open_same_checkpoint(folder / told[0], told[1], processes)
 
 
 def _prepare(config: RunConfig, processes: Processes, checkpoint: Checkpoint | None, is_allowed: bool) -> Prepared:
@@ -207,17 +148,6 @@ def _note(text: str, trainer: Trainer, folder: RunFolder | None, say: Say) -> No
         progress = trainer.progress
         seconds = {"seconds/train_elapsed": progress.train_seconds}
         folder.append("metrics.jsonl", {"step": progress.step, **seconds, "note": text})
-
-
-def _rewind(folder: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, lost: Iterable[str]) -> None:
-    folder.finished.unlink(missing_ok=True)  # before the logs are cut: a run that is cut is not finished
-    state: Mapping[str, Any] = checkpoint.state if checkpoint else {"log_bytes": {}, "step": 0}
-    if checkpoint is not None:
-        set_aside(folder.checkpoints, checkpoint.path)
-    folder.rewind_logs(state["log_bytes"])
-    for log in lost:
-        folder.keep_whole_lines(log, state["log_bytes"][log], state["step"])
-    write_atomically(folder.config, dump(config))
 
 
 def _locked(folder: RunFolder | None) -> AbstractContextManager[None]:

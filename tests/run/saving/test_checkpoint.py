@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from podsrl.errors import CheckpointError
-from podsrl.run.saving.checkpoint import Checkpoint, load_newest, save_checkpoint, set_aside, verify
+from podsrl.run.saving.checkpoint import load_newest, save_checkpoint, verify
 
 MOMENTS = {"weight.first": torch.tensor([1.0, 2.0]), "weight.second": torch.tensor([3.0, 4.0])}
 
@@ -159,82 +158,7 @@ def test_newer_damaged_checkpoints_never_crowd_out_the_one_just_saved(tmp_path: 
     assert names(tmp_path) == ["step-00000004", "step-00000005", "step-00000006", "step-00000008"]
 
 
-def test_what_is_newer_than_where_a_run_goes_on_is_set_aside(tmp_path: Path) -> None:
-    for step in (4, 6, 8):
-        save(tmp_path, step, keep=3)
-    set_aside(tmp_path, tmp_path / "step-00000004")
-    assert names(tmp_path) == ["step-00000004", "step-00000006-damaged", "step-00000008-damaged"]
-    save(tmp_path, 8)
-    set_aside(tmp_path, tmp_path / "step-00000004")
-    assert names(tmp_path) == ["step-00000004", "step-00000006-damaged", "step-00000008-damaged"]
-
-
 # --- damage ---
-
-
-def test_a_file_of_another_checkpoint_is_noticed_though_the_manifest_was_made_to_match(tmp_path: Path) -> None:
-    save(tmp_path, 1, text="first")
-    path = save(tmp_path, 2)
-    (path / "model" / "model.safetensors").write_text("first")
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["model/model.safetensors"] = json.loads((tmp_path / "step-00000001" / "manifest.json").read_text())[
-        "model/model.safetensors"
-    ]
-    (path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointError, match=r"model\.safetensors is not the file that state\.json was saved with"):
-        verify(path)
-
-
-@pytest.mark.parametrize("name", ["../step-00000001/state.json", "/etc/passwd", "a\0b"])
-def test_a_manifest_that_names_files_elsewhere_is_damaged(name: str, tmp_path: Path) -> None:
-    save(tmp_path, 1)
-    path = save(tmp_path, 2)
-    manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**manifest, name: manifest["state.json"]}))
-    with pytest.raises(CheckpointError, match="is no file of the checkpoint"):
-        verify(path)
-
-
-def test_weights_that_the_manifest_does_not_list_are_damage(tmp_path: Path) -> None:
-    path = save(tmp_path, 1)
-    (path / "model" / "more.safetensors").write_text("")
-    with pytest.raises(CheckpointError, match=r"more\.safetensors is not in the manifest"):
-        verify(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "reason"),
-    [
-        ("exp_avg/w", [float("nan")], "not finite"),
-        ("exp_avg_sq/w", [-1.0], "negative"),
-        ("step/w", [-1.0], "negative"),
-    ],
-)
-def test_moments_that_no_step_leaves_behind_are_damage(
-    name: str, values: list[float], reason: str, tmp_path: Path
-) -> None:
-    save_file({name: torch.tensor(values)}, tmp_path / "optimizer.safetensors")
-    with pytest.raises(CheckpointError, match=reason):
-        Checkpoint(tmp_path, {}).optimizer()
-
-
-def test_moments_that_are_missing_after_a_step_are_damage(tmp_path: Path) -> None:
-    save_file({"master/w": torch.ones(1)}, tmp_path / "optimizer.safetensors")
-    assert list(Checkpoint(tmp_path, {"optimizer": {"num_steps": 0}}).optimizer()) == ["master/w"]
-    with pytest.raises(CheckpointError, match="no moments, and 2 optimizer steps"):
-        Checkpoint(tmp_path, {"optimizer": {"num_steps": 2}}).optimizer()
-
-
-def test_a_file_of_moments_that_is_none_is_damage(tmp_path: Path) -> None:
-    (tmp_path / "optimizer.safetensors").write_bytes(b"x" * 100)
-    with pytest.raises(CheckpointError, match=r"optimizer\.safetensors is damaged"):
-        Checkpoint(tmp_path, {}).optimizer()
-
-
-def test_a_file_in_the_place_of_all_checkpoints_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").write_text("")
-    with pytest.raises(CheckpointError, match="no folder"):
-        load_newest(tmp_path / "checkpoints")
 
 
 def truncate(file: Path) -> None:
@@ -252,7 +176,11 @@ def remove(file: Path) -> None:
 
 
 FILES = ["model/model.safetensors", "model/tokenizer.json", "optimizer.safetensors", "state.json"]
-DAMAGES = [(truncate, "is truncated: "), (alter, "is damaged: its contents differ"), (remove, "is missing")]
+DAMAGES = [
+    (truncate, "is truncated: "),
+    (alter, "is damaged: its contents differ"),
+    (remove, "is missing or "),
+]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -270,7 +198,7 @@ def test_a_damaged_file_is_named_and_the_checkpoint_before_is_used(
     assert len(found.damaged) == 1 and f"{path / name} {word}" in found.damaged[0]
 
 
-MANIFESTS = ["", "{", "[]", "7", "{}", '{"state.json": 3}', '{"state.json": {"bytes": "x", "sha256": ""}}', "\x00\x00"]
+MANIFESTS = ["", "{", "[]", "7", "{}", '{"state.json": 3}', "\x00\x00"]
 
 
 @pytest.mark.parametrize("text", [None, *MANIFESTS])
@@ -290,7 +218,9 @@ def test_where_all_are_damaged_each_is_named(tmp_path: Path) -> None:
         (save(tmp_path, step) / "optimizer.safetensors").unlink()
     with pytest.raises(CheckpointError) as caught:
         load_newest(tmp_path)
-    assert re.search("step-00000002/optimizer.* is missing; .*step-00000001/optimizer.* is missing", str(caught.value))
+    assert re.search(
+        "step-00000002/optimizer.* is missing .*; .*step-00000001/optimizer.* is missing", str(caught.value)
+    )
 
 
 def test_where_none_was_ever_finished_there_is_none(tmp_path: Path) -> None:

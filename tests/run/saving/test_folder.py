@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ import pytest
 import children
 from podsrl.errors import UsageError
 from podsrl.run.saving.folder import FolderGone, RunFolder
-from podsrl.run.saving.log_ends import whole_lines
 
 
 def new_folder(path: Path) -> RunFolder:
@@ -63,7 +61,7 @@ def test_logs_are_one_object_a_line_and_are_cut_back_to_their_sizes_at_a_checkpo
         "metrics.jsonl": len((tmp_path / "metrics.jsonl").read_bytes().splitlines()[0]) + 1,
         "groups.jsonl": 0,
     }
-    folder.rewind_logs(sizes)
+    folder.rewind("seed = 1\n", sizes)
     assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()] == [{"step": 1, "text": "zwei\nZeilen ü"}]
     assert (tmp_path / "groups.jsonl").read_bytes() == b""
     folder.append("metrics.jsonl", {"step": 2})
@@ -73,11 +71,11 @@ def test_logs_are_one_object_a_line_and_are_cut_back_to_their_sizes_at_a_checkpo
 def test_rewinding_without_sizes_empties_the_logs_and_never_makes_one_longer(tmp_path: Path) -> None:
     folder = new_folder(tmp_path)
     folder.append("metrics.jsonl", {"step": 1})
-    folder.rewind_logs({"metrics.jsonl": 10_000})
+    folder.rewind("seed = 2\n", {"metrics.jsonl": 10_000})
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'
-    folder.rewind_logs({})
+    folder.rewind("seed = 2\n", {})
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
-    assert not (tmp_path / "groups.jsonl").exists()
+    assert not (tmp_path / "groups.jsonl").exists() and folder.config.read_text() == "seed = 2\n"
 
 
 def test_a_folder_in_which_a_process_trains_is_closed_to_others_until_that_process_ends(tmp_path: Path) -> None:
@@ -119,40 +117,29 @@ def begin(path: Path, text: str) -> None:
 
 STEPS = "".join(f'{{"step": {step}}}\n' for step in range(1, 6))  # each step takes twelve bytes
 LOST = {
-    "shorter": (STEPS[:30], 60, 5, "metrics.jsonl has 30 bytes, and had 60", STEPS[:24]),
-    "gone": (None, 60, 5, "metrics.jsonl has 0 bytes, and had 60", ""),
-    "cut within a line": (STEPS, 42, 5, "line 4 of .*metrics.jsonl is broken", STEPS[:36]),
-    "damaged": (STEPS[:24] + "x" * 11 + STEPS[35:], 60, 5, "line 3 of .* is broken", STEPS[:24] + STEPS[36:]),
-    "of later steps": (STEPS, 60, 3, "line 4 of .* of a step after 3", STEPS[:36]),
+    "shorter": (STEPS[:30], 60, 5, "metrics.jsonl has 30 bytes, and had 60"),
+    "gone": (None, 60, 5, "metrics.jsonl has 0 bytes, and had 60"),
+    "cut within a line": (STEPS, 42, 5, "line 4 of .*metrics.jsonl is broken"),
+    "damaged": (STEPS[:24] + "x" * 11 + STEPS[35:], 60, 5, "line 3 of .* is broken"),
+    "of later steps": (STEPS, 60, 3, "line 4 of .* of a step after 3"),
 }
 
 
 @pytest.mark.parametrize("case", LOST)
-def test_a_log_that_does_not_hold_what_a_checkpoint_remembers_is_told_and_keeps_its_whole_lines(
-    tmp_path: Path, case: str
-) -> None:
-    text, size, step, reason, kept = LOST[case]
+def test_a_log_that_does_not_hold_what_a_checkpoint_remembers_is_told(tmp_path: Path, case: str) -> None:
+    text, size, step, reason = LOST[case]
     folder = new_folder(tmp_path)
     if text is not None:
         (tmp_path / "metrics.jsonl").write_text(text)
-    lost = folder.lost_logs({"metrics.jsonl": size, "groups.jsonl": 0}, step)
-    assert list(lost) == ["metrics.jsonl"] and re.search(reason, lost["metrics.jsonl"])
-    folder.keep_whole_lines("metrics.jsonl", size, step)
-    assert (tmp_path / "metrics.jsonl").read_text() == kept
+    with pytest.raises(UsageError, match=reason):
+        folder.check_logs({"metrics.jsonl": size, "groups.jsonl": 0}, step)
 
 
 @pytest.mark.parametrize("step", [0, 1, 5])
 def test_a_log_that_is_as_remembered_or_longer_is_sound(tmp_path: Path, step: int) -> None:
     folder = new_folder(tmp_path)
     (tmp_path / "metrics.jsonl").write_text(STEPS + '{"step": 6, "torn')
-    assert folder.lost_logs({"metrics.jsonl": 12 * step}, step) == {}
-
-
-def test_a_log_that_goes_on_with_a_step_before_the_checkpoint_is_not_what_it_remembers(tmp_path: Path) -> None:
-    folder = new_folder(tmp_path)
-    (tmp_path / "metrics.jsonl").write_text(STEPS)
-    lost = folder.lost_logs({"metrics.jsonl": 24}, 4)
-    assert re.search("goes on with step 3 behind the 24 bytes", lost["metrics.jsonl"])
+    folder.check_logs({"metrics.jsonl": 12 * step, "groups.jsonl": 0}, step)
 
 
 def test_a_run_whose_folder_is_gone_says_so(tmp_path: Path) -> None:
@@ -162,12 +149,6 @@ def test_a_run_whose_folder_is_gone_says_so(tmp_path: Path) -> None:
         with pytest.raises(FolderGone, match="moved or removed"):
             use()
     assert not (tmp_path / "run").exists()
-
-
-def test_a_note_on_an_earlier_loss_is_no_line_of_the_log(tmp_path: Path) -> None:
-    log = tmp_path / "metrics.jsonl"
-    log.write_text('{"step": 1}\n{"step": 1, "note": "lines are missing"}\n{"st')
-    assert whole_lines(log, 100, 1) == '{"step": 1}\n'
 
 
 @pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl", "groups.jsonl", "finished.json", ".lock"])

@@ -9,7 +9,7 @@ import pytest
 
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
-from podsrl.run.saving.changes import check_config, check_device, forbidden_changes
+from podsrl.run.saving.changes import check_config, forbidden_changes, rounding_notes
 from podsrl.run.saving.checkpoint import Checkpoint
 
 
@@ -17,13 +17,17 @@ def stored(*overrides: str) -> dict[str, Any]:
     return load_config("pods", overrides).model_dump(mode="json")
 
 
-def check(config: dict[str, Any], *overrides: str) -> list[str]:
-    return check_config(Checkpoint(path=Path("run/step-1"), state={"config": config}), load_config("pods", overrides))
+def made_with(config: dict[str, Any], device: str = "cpu") -> Checkpoint:
+    return Checkpoint(path=Path("run/step-1"), state={"config": config, "device": device})
+
+
+def check(config: dict[str, Any], *overrides: str) -> None:
+    check_config(made_with(config), load_config("pods", overrides))
 
 
 def test_options_of_a_step_may_not_change_and_those_around_it_may() -> None:
-    assert check(stored()) == []
-    assert check(stored(), "stop.steps=9", "checkpoint.keep=7", "record.num_groups=2") == []
+    check(stored())
+    check(stored(), "stop.steps=9", "checkpoint.keep=7", "record.num_groups=2")
     with pytest.raises(UsageError, match=r"another config: optim\.lr \(0\.0003 -> 0\.5\), select\.rule"):
         check(stored(), "optim.lr=0.5", "select.rule=random")
 
@@ -47,21 +51,19 @@ def test_another_part_or_option_of_one_is_named(change: dict[str, str], message:
         check(stored(*before), *after)
 
 
-def test_a_checkpoint_older_than_an_option_has_its_default() -> None:
-    old = stored()
-    del old["model"]["matmul"], old["select"]["num_chunks"]
-    [warning] = check(old)
-    assert "is older than these options" in warning
-    assert "model.matmul (None -> auto), select.num_chunks (None -> 1)" in warning
-    with pytest.raises(UsageError, match=r"another config: model\.matmul \(auto -> mkl\)"):
-        check(old, "model.matmul=mkl")
-
-
-def test_another_kind_of_device_is_a_warning_that_names_both() -> None:
-    made_on = Checkpoint(path=Path("run/step-1"), state={"device": "cuda"})
-    assert check_device(made_on, "cuda") == []
-    [warning] = check_device(made_on, "cpu")
-    assert "'cuda'" in warning and "'cpu'" in warning
+@pytest.mark.parametrize(
+    ("now", "device", "named"),
+    [
+        ((), "cpu", []),
+        ((), "cuda", ["'cuda'"]),
+        (("scale.generators=1",), "cpu", []),
+        (("scale.generators=2",), "cpu", ["scale.generators = 0"]),
+        (("optim.micro_batch_tokens=99",), "cpu", ["optim.micro_batch_tokens"]),
+    ],
+)
+def test_what_rounds_otherwise_is_a_warning(now: tuple[str, ...], device: str, named: list[str]) -> None:
+    notes = rounding_notes(made_with(stored()), load_config("pods", now), device)
+    assert len(notes) == len(named) and all(text in note for text, note in zip(named, notes, strict=True))
 
 
 @pytest.mark.parametrize(

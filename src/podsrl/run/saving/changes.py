@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from podsrl.config.load import build, changed_keys
+from podsrl.config.load import changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.run.before.memory_advice import FREE
@@ -28,25 +28,13 @@ def forbidden_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
     return [line for line in changes if not line.startswith(CHANGEABLE)]
 
 
-def check_config(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
-    """The config is the one that the checkpoint was made with, but for what a resume may change.
-
-    Returns:
-        A warning, where the checkpoint is older than some options: they have their defaults then.
-    """
-    stored, now = checkpoint.state["config"], config.model_dump(mode="json")
-    filled = build(RunConfig, stored, f"{checkpoint.path}/state.json").model_dump(mode="json")
-    if differences := forbidden_changes(filled, now):
+def check_config(checkpoint: Checkpoint, config: RunConfig) -> None:
+    """UsageError: the config is another than the checkpoint was made with, but for what a resume may change."""
+    if differences := forbidden_changes(checkpoint.state["config"], config.model_dump(mode="json")):
         raise UsageError(
             f"{checkpoint.path} was made with another config: {', '.join(differences)}; "
             "undo the change, or start a new run in another folder"
         )
-    added, name = changed_keys(stored, filled), checkpoint.path.name
-    sizes = [line for line in changed_keys(filled, now) if line.startswith(tuple(f"{key} " for key in FREE))]
-    notes = [f"{name} was made with other sizes, so last bits may differ: {', '.join(sizes)}"] if sizes else []
-    if not added:
-        return notes
-    return [*notes, f"{name} is older than these options, which have their defaults from here on: {', '.join(added)}"]
 
 
 def check_inputs(checkpoint: Checkpoint, inputs: Mapping[str, Side], *, is_allowed: bool = False) -> str | None:
@@ -65,21 +53,18 @@ def check_inputs(checkpoint: Checkpoint, inputs: Mapping[str, Side], *, is_allow
     )
 
 
-def check_device(checkpoint: Checkpoint, device: str) -> list[str]:
-    """A warning where the checkpoint was made on another kind of device, whose kernels add in another order."""
-    before = checkpoint.state["device"]
-    if before == device:
-        return []
-    return [f"{checkpoint.path.name} was made on {before!r}, and the run goes on on {device!r}: numbers may differ"]
-
-
-def check_batches(checkpoint: Checkpoint, config: RunConfig) -> list[str]:
-    """A warning where other numbers of rollouts are generated together than before the checkpoint."""
-    stored = build(RunConfig, checkpoint.state["config"], f"{checkpoint.path}/state.json").scale.generators
-    before, now = max(1, stored), max(1, config.scale.generators)
-    if before == now:
-        return []
-    return [
-        f"{checkpoint.path.name} was made with scale.generators = {stored}, now it is {config.scale.generators}: "
-        "tokens stay the same, and log-probabilities may differ in their last bits"
-    ]
+def rounding_notes(checkpoint: Checkpoint, config: RunConfig, device: str) -> list[str]:
+    """Warnings: where sizes, the kind of device or the number of generators are others than the checkpoint's, sums are
+    made in another order."""
+    name, was, now = checkpoint.path.name, checkpoint.state["config"], config.model_dump(mode="json")
+    sizes = [line for line in changed_keys(was, now) if line.startswith(tuple(f"{key} " for key in FREE))]
+    notes = [f"{name} was made with other sizes, so last bits may differ: {', '.join(sizes)}"] if sizes else []
+    if (before := checkpoint.state["device"]) != device:
+        notes.append(f"{name} was made on {before!r}, and the run goes on on {device!r}: numbers may differ")
+    generators, others = (each["scale"]["generators"] for each in (was, now))
+    if max(1, generators) != max(1, others):
+        notes.append(
+            f"{name} was made with scale.generators = {generators}, now it is {others}: tokens stay the same, and "
+            "log-probabilities may differ in their last bits"
+        )
+    return notes

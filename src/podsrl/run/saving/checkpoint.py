@@ -5,11 +5,11 @@
       optimizer.safetensors   moments by parameter name
       parts.safetensors       arrays that parts of the config remember, by "part/key", and the step that has begun
                           (run/step/round.py); absent where there are none
-      state.json              step, version, data position, seconds, sizes of the logs, the config (run/saving/state.py)
+      state.json              step, version, data position, seconds, sizes of the logs, the config
       manifest.json           size and SHA-256 of every file above
 
-Written to a hidden folder, forced to disk, then renamed. Loading checks every file against the manifest, and whether
-what is in it can be; a damaged checkpoint is named and the one before is used. Nothing is unpickled.
+Written to a hidden folder, forced to disk, then renamed. Loading checks every file against the manifest; a damaged
+checkpoint is named and the one before is used. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -25,20 +25,18 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file
 from torch import Tensor
 
-from podsrl.errors import CheckpointError, short
-from podsrl.run.saving.state import read_object
+from podsrl.errors import CheckpointError
+from podsrl.lib.logs import read_object
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
 PARTS = "parts.safetensors"
-FILES = "files"
-"""Entry of the state: the digest of every other file, which shows a file that comes from another checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +58,14 @@ class Checkpoint:
         return _sha256(self.path / MANIFEST)
 
     def optimizer(self, convert: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor) -> dict[str, Tensor]:
-        """Moments by name, read one at a time; `convert` (name, whole tensor) may keep a piece of each only.
-
-        Raises:
-            CheckpointError: the file holds no tensors, or one that no optimizer step leaves behind.
-        """
-        file, found = self.path / "optimizer.safetensors", dict[str, Tensor]()
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118  (no mapping)
-                    tensor = tensors.get_tensor(name)
-                    _check_moment(file, name, tensor)
-                    found[name] = convert(name, tensor)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}") from None
-        steps = self.state.get("optimizer", {}).get("num_steps", 0)
-        if steps > 0 and not any(name.startswith("step/") for name in found):
-            raise CheckpointError(f"{file} is damaged: it holds no moments, and {steps} optimizer steps were made")
-        return found
+        """Moments by name, read one at a time; `convert` (name, whole tensor) may keep a piece of each only."""
+        with safe_open(self.path / "optimizer.safetensors", framework="pt") as tensors:
+            return {name: convert(name, tensors.get_tensor(name)) for name in tensors.keys()}  # noqa: SIM118
 
     def parts(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Arrays that parts remember, by "part/key".
-
-        Raises:
-            CheckpointError: the file holds no arrays.
-        """
+        """Arrays that parts remember, by "part/key"."""
         file = self.path / PARTS
-        try:
-            return load_arrays(file) if file.exists() else {}
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} is damaged: {error}") from None
-
-
-def _check_moment(file: Path, name: str, tensor: Tensor) -> None:
-    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-        raise CheckpointError(f"{file} is damaged: {name!r} holds numbers that are not finite")
-    if name.startswith(("step/", "exp_avg_sq/")) and bool((tensor < 0).any()):
-        raise CheckpointError(f"{file} is damaged: {name!r} holds a negative number")
+        return load_arrays(file) if file.exists() else {}
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -145,114 +114,59 @@ def _write(
     save_file(dict(optimizer), temporary / "optimizer.safetensors")
     if parts:
         save_arrays(dict(parts), temporary / PARTS)
-    files = _describe_files(temporary)
-    (temporary / STATE).write_text(json.dumps({**state, FILES: _digests(files)}, indent=1))
-    (temporary / MANIFEST).write_text(json.dumps({**files, STATE: _describe(temporary / STATE)}, indent=1))
+    (temporary / STATE).write_text(json.dumps(state, indent=1))
+    (temporary / MANIFEST).write_text(json.dumps(_describe_files(temporary), indent=1))
     for path in (temporary, *temporary.rglob("*")):
         _force_to_disk(path)
     temporary.rename(final)
     _force_to_disk(final.parent)
 
 
-def load_newest(
-    folder: Path,
-    check: Callable[[Path, Mapping[str, Any]], None] = lambda path, state: None,
-    *,
-    before: Path | None = None,
-    damaged: Sequence[str] = (),
-) -> Checkpoint | None:
+def load_newest(folder: Path) -> Checkpoint | None:
     """The newest undamaged checkpoint, or None where none was ever finished.
-
-    Args:
-        check: (path, state) of a candidate; it raises CheckpointError where what stands there cannot be.
-        before: only checkpoints older than this one.
-        damaged: a line for each newer one that was passed over already.
 
     Raises:
         CheckpointError: there are checkpoints and all are damaged.
     """
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"{folder} is no folder, so it holds no checkpoint")
-    reasons = list(damaged)
+    damaged: list[str] = []
     for path in _newest_first(folder):
-        if before is not None and path.name >= before.name:
-            continue
         try:
             verify(path)
-            found = open_checkpoint(path, reasons)
-            check(path, found.state)
         except CheckpointError as error:
-            reasons.append(str(error))
-            continue
-        return found
-    if reasons:
-        raise CheckpointError("no usable checkpoint: " + "; ".join(reasons))
+            damaged.append(str(error))
+        else:
+            return open_checkpoint(path, damaged)
+    if damaged:
+        raise CheckpointError("no usable checkpoint: " + "; ".join(damaged))
     return None
-
-
-def set_aside(folder: Path, newest: Path) -> None:
-    """Rename what is newer than the checkpoint that a run goes on from.
-
-    Its manifest may agree with its files, and the save of the same step would then take it for its own.
-    """
-    for path in _newest_first(folder):
-        if path.name > newest.name:
-            aside = path.with_name(f"{path.name}-damaged")
-            if aside.exists():
-                _remove(aside)
-            path.rename(aside)
 
 
 def open_checkpoint(path: Path, damaged: Sequence[str] = ()) -> Checkpoint:
     """A checkpoint that has been verified; `damaged` as in `Checkpoint`."""
-    state = {name: value for name, value in read_object(path / STATE).items() if name != FILES}
-    return Checkpoint(path, state, tuple(damaged))
+    return Checkpoint(path, read_object(path / STATE), tuple(damaged))
 
 
 def verify(path: Path) -> None:
-    """Check every file of a checkpoint against its manifest, and the manifest against what the state was saved with.
+    """Check every file of a checkpoint against its manifest.
 
     Raises:
-        CheckpointError: naming the first file that is missing, truncated, altered, or of another checkpoint.
+        CheckpointError: naming the first file that is missing, truncated or altered.
     """
-    expected = _read_manifest(path)
-    try:
-        for name, (size, digest) in expected.items():
-            _check_file(path / name, size, digest)
-        unknown = {str(file.relative_to(path)) for file in path.rglob("*.safetensors")} - set(expected)
-    except OSError as error:
-        raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}") from None
-    if unknown:
-        raise CheckpointError(f"{path / min(unknown)} is not in the manifest")
-    table = read_object(path / STATE).get(FILES)
-    found = {name: digest for name, (_, digest) in expected.items() if name != STATE}
-    if table != found:
-        known = table if isinstance(table, dict) else {}
-        other = min(name for name in {*known, *found} if known.get(name) != found.get(name))
-        raise CheckpointError(f"{path / other} is not the file that {STATE} was saved with")
-
-
-def _read_manifest(path: Path) -> dict[str, tuple[int, str]]:
-    """File -> bytes and digest."""
     manifest = read_object(path / MANIFEST)
-    try:
-        expected = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
-    except (ValueError, KeyError, TypeError, OverflowError):
-        raise CheckpointError(f"{path / MANIFEST} is missing or damaged") from None
-    for name in expected:
-        if "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
-            raise CheckpointError(f"{path / MANIFEST} is damaged: {short(name)} is no file of the checkpoint")
-    for name in (STATE, "optimizer.safetensors"):
-        if name not in expected:
-            raise CheckpointError(f"{path / MANIFEST} is damaged: it does not list {name}")
-    return expected
+    if STATE not in manifest:
+        raise CheckpointError(f"{path / MANIFEST} is damaged: it does not list {STATE}")
+    for name, entry in manifest.items():
+        try:
+            _check_file(path / name, entry["bytes"], entry["sha256"])
+        except OSError as error:
+            raise CheckpointError(f"{path / name} is missing or cannot be read: {error.strerror}") from None
+        except (KeyError, TypeError):
+            raise CheckpointError(f"{path / MANIFEST} is damaged: its entry of {name}") from None
 
 
 def _check_file(file: Path, size: int, digest: str) -> None:
-    if not file.is_file():
-        raise CheckpointError(f"{file} is missing")
-    if file.stat().st_size != size:
-        raise CheckpointError(f"{file} is truncated: {file.stat().st_size} bytes, wanted {size}")
+    if (found := file.stat().st_size) != size:
+        raise CheckpointError(f"{file} is truncated: {found} bytes, wanted {size}")
     if _sha256(file) != digest:
         raise CheckpointError(f"{file} is damaged: its contents differ from what was written")
 
@@ -283,15 +197,7 @@ def _remove(path: Path) -> None:
 
 def _describe_files(folder: Path) -> dict[str, dict[str, int | str]]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): _describe(path) for path in files}
-
-
-def _describe(file: Path) -> dict[str, int | str]:
-    return {"bytes": file.stat().st_size, "sha256": _sha256(file)}
-
-
-def _digests(files: Mapping[str, Mapping[str, int | str]]) -> dict[str, int | str]:
-    return {name: entry["sha256"] for name, entry in files.items()}
+    return {str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": _sha256(file)} for file in files}
 
 
 def _newest_first(folder: Path) -> list[Path]:

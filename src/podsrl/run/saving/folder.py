@@ -21,8 +21,7 @@ from typing import Any
 
 from podsrl.config.bounds import check_path, check_text
 from podsrl.errors import PodsError, UsageError, short
-from podsrl.lib.logs import append_line, write_atomically
-from podsrl.run.saving.log_ends import find_loss, whole_lines
+from podsrl.lib.logs import append_line, parse_line, write_atomically
 
 
 class FolderGone(PodsError):
@@ -150,21 +149,49 @@ class RunFolder:
             sizes[log] = path.stat().st_size if path.exists() else 0
         return sizes
 
-    def rewind_logs(self, sizes: Mapping[str, int]) -> None:
-        """Cut the logs back to a checkpoint's sizes; the steps after it are made again, with the same numbers."""
+    def check_logs(self, sizes: Mapping[str, int], step: int) -> None:
+        """See that the logs hold what the checkpoint of a step remembers: whole lines, of steps up to its own.
+
+        Args:
+            sizes: bytes of each log at that time.
+
+        Raises:
+            UsageError: one was cut or changed since.
+        """
         for log in self.LOGS:
-            path = self.path / log
-            if path.exists() and path.stat().st_size > sizes.get(log, 0):
-                os.truncate(path, sizes.get(log, 0))
+            if reason := _loss(self.path / log, sizes[log], step):
+                raise UsageError(
+                    f"{reason}, which the checkpoint of step {step} remembers: restore the file, or start a new run"
+                )
 
-    def lost_logs(self, sizes: Mapping[str, int], step: int) -> dict[str, str]:
-        """Logs that do not hold what the checkpoint of a step remembers, with the reason."""
-        found = {log: find_loss(self.path / log, sizes.get(log, 0), step) for log in self.LOGS}
-        return {log: reason for log, reason in found.items() if reason is not None}
+    def rewind(self, config_text: str, sizes: Mapping[str, int]) -> None:
+        """Cut the logs back to their sizes at a checkpoint; the steps after it are made again, with the same numbers.
 
-    def keep_whole_lines(self, log: str, size: int, step: int) -> None:
-        """Leave of a lost log its whole lines up to a checkpoint's size and step."""
-        write_atomically(self.path / log, whole_lines(self.path / log, size, step))
+        Args:
+            config_text: of the run as it goes on.
+            sizes: bytes of each log; none where the run starts over.
+        """
+        self.finished.unlink(missing_ok=True)  # before the logs are cut: a run that is cut is not finished
+        for log in self.LOGS:
+            path, size = self.path / log, sizes.get(log, 0)
+            if path.exists() and path.stat().st_size > size:
+                os.truncate(path, size)
+        write_atomically(self.config, config_text)
+
+
+def _loss(log: Path, size: int, step: int) -> str | None:
+    """Why the first `size` bytes of a log, which may be gone, are no whole lines of steps up to `step`."""
+    held = log.stat().st_size if log.exists() else 0
+    if held < size:
+        return f"{log} has {held:,} bytes, and had {size:,}"
+    if size == 0:
+        return None
+    with log.open("rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(size - file.tell()), b""), start=1):
+            value = parse_line(line) if line.endswith(b"\n") else None
+            if value is None or value.get("step", 0) > step:
+                return f"line {number} of {log} is broken, or of a step after {step}"
+    return None
 
 
 def wanted_run(path: Path) -> str:

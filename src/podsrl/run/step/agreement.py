@@ -62,7 +62,7 @@ def check_same_weights(digest: str, processes: Processes) -> None:
         )
 
 
-def open_same_checkpoint(path: Path, digest: str, processes: Processes, damaged: Sequence[str]) -> Checkpoint:
+def open_same_checkpoint(path: Path, digest: str, processes: Processes) -> Checkpoint:
     """The checkpoint that process 0 found, as this process sees it: on another machine, it may be a copy.
 
     Raises:
@@ -71,7 +71,7 @@ def open_same_checkpoint(path: Path, digest: str, processes: Processes, damaged:
     try:
         if not processes.is_one_machine:
             verify(path)
-        found = open_checkpoint(path, damaged)
+        found = open_checkpoint(path)
         if found.digest == digest:
             return found
         reason = f"{path} is not the checkpoint that process 0 found"

@@ -12,7 +12,7 @@ import numpy as np
 from podsrl.errors import CheckpointError, PodsError, short
 from podsrl.lib.part_states import split_states, whole_states
 from podsrl.records import decode, decode_open, encode, encode_open
-from podsrl.run.saving.changes import check_batches, check_config, check_device, check_inputs
+from podsrl.run.saving.changes import check_config, check_inputs, rounding_notes
 from podsrl.run.saving.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.saving.inputs import has_other_groups
 from podsrl.run.step.counters import Progress
@@ -65,7 +65,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: boo
     """Go on from a checkpoint; as `Trainer.load`."""
     trainer.settle()
     state = checkpoint.state
-    new_options = check_config(checkpoint, trainer.config)
+    check_config(checkpoint, trainer.config)
     trainer.change = check_inputs(checkpoint, trainer.inputs, is_allowed=allow_changes)
     is_stale = has_other_groups(state["inputs"], trainer.inputs)
     trainer.policy.load(checkpoint.model, write_shard)
@@ -84,8 +84,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: boo
     trainer.parts.slots.restore(_read(checkpoint, PARTS, lambda: with_groups(states, task_of)))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     trainer.collector.round, trainer.collector.waiting = step, tuple(waiting)
-    other_bits = check_device(checkpoint, trainer.policy.device.type) + check_batches(checkpoint, trainer.config)
-    trainer.warnings = new_options + other_bits
+    trainer.warnings = rounding_notes(checkpoint, trainer.config, trainer.policy.device.type)
     if kept is not None and is_stale:
         trainer.warnings.append("groups that were to go on are left out: they were begun before the change")
     trainer.sync()
