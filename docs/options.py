@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of
-from podsrl.config.other_names import OTHER_NAMES
+from podsrl.config.other_names import other_names
 
 _HEAD = """\
 # Options
@@ -88,7 +88,7 @@ def _row(option: OptionEntry) -> str:
 def _elsewhere() -> str:
     """A line per option here, and one of the names that have none."""
     found: dict[str, dict[str, list[str]]] = {}
-    for other in OTHER_NAMES:
+    for other in other_names():
         found.setdefault(other.ours, {}).setdefault(other.origin, []).append(f"`{other.theirs}`")
     none = found.pop("")
     lines = [f"- `{ours}`: {_by_origin(own)}" for ours, own in found.items()]

@@ -20,7 +20,7 @@ from loops import each
 from podsrl.cli.main import HELP, app
 from podsrl.config.load import section_of
 from podsrl.config.options import SCHEMAS, find_field
-from podsrl.config.other_names import OTHER_NAMES
+from podsrl.config.other_names import other_names
 from podsrl.config.schema import RunConfig
 
 ROOT = Path(__file__).parents[1]
@@ -173,7 +173,7 @@ def is_right_benchmark(name: str | None, rest: str) -> bool:
 
 def unknown_options(text: str) -> list[str]:
     """Dotted keys of a section in inline code that the schema does not have: `select.num_keep`."""
-    theirs = {other.theirs for other in OTHER_NAMES}
+    theirs = {other.theirs for other in other_names()}
     sections = {name for name, field in RunConfig.model_fields.items() if section_of(field.annotation)}
     found = []
     for code in inline_code(text):

@@ -11,7 +11,7 @@ import pytest
 from loops import each
 from podsrl.config.load import all_keys, load_config, meant_by, unknown_key
 from podsrl.config.options import SCHEMAS
-from podsrl.config.other_names import OTHER_NAMES, find_other_names
+from podsrl.config.other_names import find_other_names, other_names
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError
 
@@ -101,11 +101,11 @@ vllm.sync_backend vllm.tensor_parallel_size
 
 
 def test_every_cure_is_an_option_or_a_flag() -> None:
-    cures = {other.ours for other in OTHER_NAMES if other.ours}
+    cures = {other.ours for other in other_names() if other.ours}
     assert {cure for cure in cures if not cure.startswith("--")} <= set(all_keys(RunConfig))
     assert {cure for cure in cures if cure.startswith("--")} == {"--out", "--resume", "--processes"}
-    assert all(other.difference for other in OTHER_NAMES if not other.ours)
-    names = [(other.origin, other.theirs) for other in OTHER_NAMES]
+    assert all(other.difference for other in other_names() if not other.ours)
+    names = [(other.origin, other.theirs) for other in other_names()]
     assert len(names) == len(set(names))
 
 
@@ -162,7 +162,7 @@ def fields_of(package: str, *files: str) -> set[str]:
 def test_trl_has_the_names_that_are_called_its() -> None:
     known = fields_of("trl", "trainer/grpo_config.py", "trainer/model_config.py", "trainer/grpo_trainer.py")
     known |= fields_of("trl", "scripts/utils.py") | fields_of("transformers", "training_args.py")
-    theirs = {other.theirs for other in OTHER_NAMES if other.origin == "TRL" and "*" not in other.theirs} - FORMER
+    theirs = {other.theirs for other in other_names() if other.origin == "TRL" and "*" not in other.theirs} - FORMER
     assert theirs <= known, theirs - known
 
 

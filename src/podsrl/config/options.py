@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from podsrl.config.bounds import Names
 from podsrl.config.load import section_of
-from podsrl.config.other_names import OTHER_NAMES
+from podsrl.config.other_names import other_names
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.lib.resolve import load
@@ -54,7 +54,7 @@ class OptionEntry:
     @property
     def other_names(self) -> str:
         """What others call the option: "TRL: num_generations; verl: rollout.n"; empty if there is no other name."""
-        known = [f"{other.origin}: {other.theirs}" for other in OTHER_NAMES if other.ours == self.key]
+        known = [f"{other.origin}: {other.theirs}" for other in other_names() if other.ours == self.key]
         return "; ".join(known)
 
 
