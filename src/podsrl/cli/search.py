@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,18 +45,23 @@ def evaluate_search(found: Target, flags: SearchFlags, num_questions: int, *, is
     Raises:
         UsageError: the flags do not go together, with the config or with the model.
     """
-    searches, tokens, judge, step_end = _checked(flags, found)
+    from podsrl.evaluation.search.judge import StepJudge
+    from podsrl.evaluation.search.result import widths
+
+    searches = _checked(flags, found)
+    judge = None if flags.judge is None else StepJudge(flags.judge)
+    asked = [(name, width) for name in searches for width in widths(found.config.eval.num_samples)]
     points = list[Any]()
     with suppress(KeyboardInterrupt):
-        _fill(points, found, searches, tokens, judge, step_end, num_questions)
+        for point in _points(found, flags, num_questions, asked, judge):
+            points.append(point)
     _show(points, judge, flags, is_json=is_json)
-    if len({(point.search, point.width) for point in points}) < len(searches) * len(_widths(found)):
+    if len(points) < len(asked):
         raise KeyboardInterrupt
 
 
-def _checked(flags: SearchFlags, found: Target) -> tuple[dict[str, Search], int, StepJudge | None, str]:
-    from podsrl.evaluation.search.judge import StepJudge
-
+def _checked(flags: SearchFlags, found: Target) -> dict[str, Search]:
+    """The searches by name, which go together with the other flags and the config."""
     assert flags.search is not None
     width, limit = found.config.eval.num_samples, found.config.rollouts.max_new_tokens
     searches = {name: _search(name, width) for name in flags.search.split(",")}
@@ -80,8 +86,7 @@ def _checked(flags: SearchFlags, found: Target) -> tuple[dict[str, Search], int,
     if flags.judge == "steps" and found.config.task.name != "steps":
         raise UsageError(f"--judge steps knows the task set steps alone; task.name = {found.config.task.name!r}")
     check_plot(flags.plot)
-    judge = None if flags.judge is None else StepJudge(flags.judge)
-    return searches, flags.tokens, judge, flags.step_end or STEP_ENDS.get(flags.judge or "", STEP_END)
+    return searches
 
 
 def _search(name: str, width: int) -> Search:
@@ -93,36 +98,32 @@ def _search(name: str, width: int) -> Search:
     return search
 
 
-def _widths(found: Target) -> list[int]:
-    from podsrl.evaluation.search.result import widths
-
-    return widths(found.config.eval.num_samples)
-
-
-def _fill(
-    points: list[Point],
+def _points(
     found: Target,
-    searches: dict[str, Search],
-    tokens: int,
-    judge: StepJudge | None,
-    step_end: str,
+    flags: SearchFlags,
     num_questions: int,
-) -> None:
+    asked: Sequence[tuple[str, int]],
+    judge: StepJudge | None,
+) -> Iterator[Point]:
+    """Run the searches and widths that are asked for, one after another."""
     from podsrl.evaluation.evaluator import Evaluator
     from podsrl.evaluation.search.result import point_of
     from podsrl.evaluation.search.run import run_search
 
+    assert flags.tokens is not None
+    step_end = flags.step_end or STEP_ENDS.get(flags.judge or "", STEP_END)
     with waiting("loading"):
         evaluator = Evaluator(found.config, num_questions=num_questions, adapters=found.adapters)
     with evaluator, bar("searching") as advance:
         for warning in evaluator.warnings:
             say(f"warning: {warning}", errors)
-        asked = [(name, width) for name in searches for width in _widths(found)]
-        total = sum(width for _, width in asked)
-        for done, (name, width) in enumerate(asked):
-            advance(sum(width for _, width in asked[:done]), total, f"{name} with {counted(width, 'answer')}")
-            of_all = run_search(evaluator, searches[name], width=width, tokens=tokens, judge=judge, step_end=step_end)
-            points.append(point_of(name, width, of_all))
+        for place, (name, width) in enumerate(asked):
+            done, total = (sum(size for _, size in part) for part in (asked[:place], asked))
+            advance(done, total, f"{name} with {counted(width, 'answer')}")
+            answers = run_search(
+                evaluator, SEARCHES[name], width=width, tokens=flags.tokens, judge=judge, step_end=step_end
+            )
+            yield point_of(name, width, answers)
 
 
 def _show(points: list[Point], judge: StepJudge | None, flags: SearchFlags, *, is_json: bool) -> None:
@@ -138,15 +139,6 @@ def _show(points: list[Point], judge: StepJudge | None, flags: SearchFlags, *, i
         output.print_json(data={"tokens_bound": flags.tokens, **counts, "points": [each.to_json() for each in points]})
     else:
         output.print(_table(points))
-    for point in points:
-        if point.num_plain:
-            some = f"{point.num_plain:,} of {point.num_questions:,} questions"
-            say(
-                f"warning: {point.search} with {counted(point.width, 'answer')}: there was no room for a draft before "
-                f"{some}, so their last answers were asked without: raise rollouts.max_prompt_tokens, or lower "
-                "rollouts.max_new_tokens where the model's window is full",
-                errors,
-            )
     if judge is not None and judge.faults:
         some = f"{len(judge.faults):,} of {judge.num_judged:,} texts have no score and count as 0"
         say(f"warning: {some}: {judge.faults[0]}", errors)

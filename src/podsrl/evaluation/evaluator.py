@@ -24,7 +24,7 @@ from podsrl.run.before.prompt_lengths import Fitted, fit_prompts
 from podsrl.run.before.settle import settle
 from podsrl.run.evaluate import eval_groups, eval_sampling
 from podsrl.run.step.generators import make_generator, new_setting
-from podsrl.run.step.wiring import new_collector, prompt_room
+from podsrl.run.step.wiring import new_collector
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
 from podsrl.sync import sync_weights
@@ -85,8 +85,6 @@ class Evaluator:
             settle_matmul(config.model.matmul, model, Processes())
             self.sampling = eval_sampling(config, end_token_ids(model, self.tokenizer))
             self.collector = new_collector(config, generator, model, parts, Processes(), self.sampling)
-            self.prompt_room = prompt_room(config, model)
-            """Tokens that a prompt may have."""
             self.environment = parts.environment
             self._open = on_error.pop_all()
 

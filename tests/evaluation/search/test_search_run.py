@@ -14,14 +14,12 @@ import pytest
 from loops import each
 from podsrl.errors import UsageError
 from podsrl.evaluation.evaluator import Evaluator
-from podsrl.evaluation.search import SEARCHES, run
+from podsrl.evaluation.search import SEARCHES
 from podsrl.evaluation.search.base import Leaf, Search, highest
 from podsrl.evaluation.search.judge import StepJudge
-from podsrl.evaluation.search.pdr import workspaces
-from podsrl.evaluation.search.result import point_of
 from podsrl.evaluation.search.run import Found, run_search
 from podsrl.generate import Sampling
-from podsrl.types import Completion, Group, Open, Rollout, Task, TokenMarkup
+from podsrl.types import Completion, Group, Open, Rollout, Task
 
 END = "$"
 Write = Callable[[str, int, str], str]
@@ -80,7 +78,6 @@ def searched(collector: MadeUp, search: Search, *, num_questions: int = 1, **nam
         sampling=Sampling(max_new_tokens=named.pop("limit", 20), stop_token_ids=(ord(END),)),
         questions={place: Task(id=f"q{place}", prompt="?", answer="7") for place in range(num_questions)},
         config=SimpleNamespace(seed=0),
-        prompt_room=named.pop("most_prompt", 512),
     )
     given = {"width": 2, "tokens": 10**6, "judge": None, "step_end": ".", **named}
     return run_search(cast(Evaluator, evaluator), search, **given)
@@ -227,57 +224,3 @@ def test_the_answer_with_the_highest_score_is_given_if_a_final_answer_is_in_it()
     assert highest(answers, [0.1, 0.8, 0.8, 0.9]) is answers[1]
     assert highest(answers[3:], [0.0]) is answers[3]
     assert highest([], []) is None
-
-
-# --- a last answer behind drafts ---
-
-
-def drafted(
-    patch: pytest.MonkeyPatch, write: Write, scores: dict[str, float], **named: Any
-) -> tuple[MadeUp, list[Found]]:
-    """PDR with a judge that finds an answer so good; a character is a token."""
-    patch.setattr(run, "prompt_ids", lambda tokenizer, task: tuple(map(ord, task.prompt)))
-    judge = SimpleNamespace(scores=lambda tasks, leaves: [scores[leaf.text] for leaf in leaves])
-    collector = MadeUp(write)
-    return collector, searched(collector, SEARCHES["pdr"], judge=cast(StepJudge, judge), **named)
-
-
-def shown(each: Open) -> str:
-    """The prompt of its only way."""
-    [way] = each.ways
-    return "".join(map(chr, way.prompt_ids or ()))
-
-
-def numbered(name: str, index: int, text: str) -> str:
-    return f"{index}{END}" if name == "eval/0/q0" else f"7{END}"
-
-
-SCORES = {"0": 0.5, "1": 1.0, "2": 0.25, "7": 0.0}
-
-
-def test_the_last_answer_is_asked_behind_the_best_drafts_and_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    collector, [found] = drafted(monkeypatch, numbered, SCORES, width=4)
-    [[first], [last]] = collector.asked
-    assert (first.size, first.ways[0].prompt_ids, last.size) == (3, None, 1)
-    assert shown(last) == "?2\n\n?0\n\n?1\n\n?"
-    assert found.answer is not None and found.answer.text == f"7{END}" and found.num_tokens == 4 * 2
-
-
-def test_where_there_is_no_room_for_all_drafts_the_worst_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    collector, _ = drafted(monkeypatch, numbered, SCORES, width=4, most_prompt=9)
-    assert shown(collector.asked[-1][0]) == "?0\n\n?1\n\n?"
-    collector, [found] = drafted(monkeypatch, numbered, SCORES, width=4, most_prompt=4)
-    assert collector.asked[-1][0].ways[0].prompt_ids is None and found.is_plain
-    assert point_of("pdr", 4, [found]).num_plain == 1
-
-
-def test_one_answer_has_no_drafts_and_tokens_have_to_suffice_for_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    collector, [found] = drafted(monkeypatch, numbered, SCORES, width=1)
-    assert len(collector.asked) == 1 and found.answer is not None
-    with pytest.raises(UsageError, match=r"--tokens 79 may not suffice .* at least 80"):
-        drafted(monkeypatch, numbered, SCORES, width=4, tokens=79)
-
-
-def test_a_prompt_of_special_tokens_is_refused() -> None:
-    with pytest.raises(UsageError, match="one text with special tokens: give it as chat messages"):
-        workspaces(Task(id="q", prompt=TokenMarkup("<|im_start|>?"), answer=""), [Leaf(text="a")])

@@ -14,10 +14,7 @@ import pytest
 
 from loops import each
 from podsrl.evaluation.search.base import Leaf
-from podsrl.evaluation.search.dora import by_direction, copies
-from podsrl.evaluation.search.ets import chosen, prune, rebase
-from podsrl.evaluation.search.likeness import clusters, likeness
-from podsrl.evaluation.search.particles import resample
+from podsrl.evaluation.search.rules import by_direction, chosen, clusters, copies, likeness, prune, rebase, resample
 from podsrl.score.accuracy import majority_rollout
 from podsrl.types import group_of_rewards
 

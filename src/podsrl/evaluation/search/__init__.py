@@ -1,11 +1,7 @@
 """Search at test time: several answers to a question, or steps of them, become the one that is given.
 
-base.py      what a search decides, and on what
-run.py       asks in rounds, on the collector
-judge.py     who says how good an answer is so far
-result.py    accuracy against generated tokens
-
-Every other file is a search.
+`base` says what a search decides and on what, `rules` holds the searches, `run` asks in rounds on the collector,
+`judge` says how good an answer is so far, `result` is accuracy against generated tokens.
 """
 
 from __future__ import annotations
@@ -20,14 +16,7 @@ if TYPE_CHECKING:
     from podsrl.score import Reward
 
 SEARCHES: Table[Search] = Table(
-    {
-        "majority": "podsrl.evaluation.search.whole:majority",
-        "best": "podsrl.evaluation.search.whole:best",
-        "particles": "podsrl.evaluation.search.particles:particles",
-        "dora": "podsrl.evaluation.search.dora:dora",
-        "ets": "podsrl.evaluation.search.ets:ets",
-        "pdr": "podsrl.evaluation.search.pdr:pdr",
-    }
+    {name: f"podsrl.evaluation.search.rules:{name}" for name in ("majority", "best", "particles", "dora", "ets")}
 )
 """Name of a search, as in `pods eval --search` -> the search."""
 

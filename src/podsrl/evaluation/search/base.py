@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from podsrl.tasks.rows import Prompt
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Completion, Rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +39,6 @@ those that have not ended goes on by one step, by itself. At least one leaf has 
 Choose = Callable[[Sequence[Rollout], Sequence[float]], Rollout | None]
 """The answers that have ended and their scores -> the one that is given; None: none of them."""
 
-Revise = Callable[[Task, Sequence[Leaf]], Sequence[Prompt]]
-"""A question and drafts of its answer -> prompts for one more answer; the first that is short enough is shown."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
@@ -54,8 +50,6 @@ class Search:
     """Whether it looks at leaves after every step; else once, when the answers have ended."""
     is_judged: bool = True
     """Whether it wants a judge."""
-    revise: Revise | None = None
-    """Asks for the last of `width` answers, which is the one that is given, when the others have ended."""
     most: int | None = None
     """Largest width; None: there is no bound."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from podsrl.evaluation.search.run import Found
@@ -25,8 +25,6 @@ class Point:
     """Drawn for one question."""
     num_unanswered: int
     """Questions without a given answer; they count as wrong."""
-    num_plain: int = 0
-    """Questions whose last answer was to be asked behind drafts, and for which there was no room."""
 
     @property
     def accuracy(self) -> float:
@@ -39,21 +37,9 @@ class Point:
         return share_interval(self.num_right, self.num_questions)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON knows them."""
+        """The fields, the accuracy, and the ends of its interval."""
         low, high = self.interval
-        return {
-            "search": self.search,
-            "width": self.width,
-            "num_right": self.num_right,
-            "accuracy": self.accuracy,
-            "low": low,
-            "high": high,
-            "tokens": self.tokens,
-            "most_tokens": self.most_tokens,
-            "num_questions": self.num_questions,
-            "num_unanswered": self.num_unanswered,
-            "num_plain": self.num_plain,
-        }
+        return {**asdict(self), "accuracy": self.accuracy, "low": low, "high": high}
 
 
 def point_of(name: str, width: int, found: Sequence[Found]) -> Point:
@@ -66,7 +52,6 @@ def point_of(name: str, width: int, found: Sequence[Found]) -> Point:
         tokens=sum(each.num_tokens for each in found) / len(found),
         most_tokens=max(each.num_tokens for each in found),
         num_unanswered=sum(each.answer is None for each in found),
-        num_plain=sum(each.is_plain for each in found),
     )
 
 

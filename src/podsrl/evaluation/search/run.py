@@ -6,9 +6,8 @@ neither the number of slots nor the order in which rollouts end changes what a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -16,11 +15,10 @@ import numpy as np
 
 from podsrl.errors import UsageError
 from podsrl.evaluation.evaluator import Evaluator
-from podsrl.evaluation.search.base import Leaf, Revise, Search
+from podsrl.evaluation.search.base import Leaf, Search
 from podsrl.evaluation.search.judge import StepJudge
 from podsrl.generate import Sampling, abilities_of
 from podsrl.lib.seeds import derive
-from podsrl.policy import prompt_ids
 from podsrl.run.step.collect import new_group
 from podsrl.types import Completion, Group, Open, Rollout, Task, Way
 
@@ -35,8 +33,6 @@ class Found:
     """The one that is given; None: no answer has ended within the tokens, or none can be chosen."""
     num_tokens: int
     """Tokens drawn."""
-    is_plain: bool = False
-    """There was no room for a draft before the question, so that the last answer was asked without any."""
 
 
 class Tree:
@@ -45,9 +41,6 @@ class Tree:
     def __init__(self, place: int, task: Task, width: int, seed: int) -> None:
         self.task, self.num_tokens, self.leaves = task, 0, [Leaf()] * width
         self._name, self._seed, self._num_steps = f"eval/{place}/{task.id}", seed, 0
-        self._prompt_ids: tuple[int, ...] | None = None
-        self.is_plain = False
-        """Whether it was asked by itself, where a revision was wanted."""
 
     def going_on(self, tokens: int, limit: int) -> list[int]:
         """Places of the leaves that go on: the first ones that could even run to the limit with the tokens left."""
@@ -63,7 +56,7 @@ class Tree:
         """A round's group. In the first round its random numbers are those of an evaluation without a search."""
         name = f"{self._name}/{number}" if number else self._name
         begun = (_begun(name, index, self.leaves[place].completion) for index, place in enumerate(places))
-        ways = (Way(count=len(places), prompt_ids=self._prompt_ids),)
+        ways = (Way(count=len(places)),)
         return Open(group=new_group(name, self.task), ways=ways, begun=tuple(done for done in begun if done))
 
     def add(self, place: int, done: Completion, text: str, *, is_ended: bool) -> None:
@@ -84,18 +77,6 @@ class Tree:
         if not all(leaf.is_ended for leaf in self.leaves):
             rng = np.random.default_rng([derive(self._seed, "search", self._name), number])
             self.leaves = [self.leaves[place] for place in search.grow(self.leaves, width, rng)]
-
-    def revise(self, revise: Revise, tokens_of: Callable[[Task], tuple[int, ...]], most: int) -> None:
-        """Put one leaf that has not begun in the place of the drafts, which its prompt shows.
-
-        Args:
-            tokens_of: a task -> its prompt's tokens.
-            most: tokens of a prompt. Where none of the prompts is so short, the question is asked by itself.
-        """
-        prompts = (tokens_of(replace(self.task, prompt=prompt)) for prompt in revise(self.task, self.leaves))
-        self._prompt_ids = next((ids for ids in prompts if len(ids) <= most), None)
-        self.is_plain = self._prompt_ids is None
-        self.leaves = [Leaf()]
 
     def ended(self) -> Open:
         """The group of the answers that have ended."""
@@ -134,22 +115,16 @@ def run_search(
     Raises:
         UsageError: an environment answers the model, or the generator cannot go on from tokens.
     """
-    sampling, questions = evaluator.sampling, evaluator.questions
-    _check(evaluator, search, width * sampling.max_new_tokens, tokens)
-    revise = search.revise if width > 1 else None
-    trees = [Tree(place, task, width - bool(revise), evaluator.config.seed) for place, task in questions.items()]
+    _check(evaluator, search)
+    sampling = evaluator.sampling
+    trees = [Tree(place, task, width, evaluator.config.seed) for place, task in evaluator.questions.items()]
     strings = (*sampling.stop_strings, step_end) if search.is_stepwise else sampling.stop_strings
     stepwise = replace(sampling, stop_strings=strings)
     for number in count():
-        going_on = {tree: tree.going_on(tokens, sampling.max_new_tokens) for tree in trees}
-        going_on = {tree: places for tree, places in going_on.items() if places}
+        places = {tree: tree.going_on(tokens, sampling.max_new_tokens) for tree in trees}
+        going_on = {tree: own for tree, own in places.items() if own}
         if not going_on:
-            if revise is None:
-                break
-            for tree in trees:
-                tree.revise(revise, partial(prompt_ids, evaluator.tokenizer), evaluator.prompt_room)
-            revise = None
-            continue
+            break
         asked = [tree.asked(places, number) for tree, places in going_on.items()]
         _take(going_on, evaluator.collector.generated(asked, stepwise), evaluator.tokenizer, sampling, search)
         if judge is not None and search.is_judged:
@@ -158,22 +133,12 @@ def run_search(
             tree.grow(search, width, number)
     judged = evaluator.collector.answer([tree.ended() for tree in trees], sampling)
     return [
-        Found(
-            group=group,
-            answer=search.choose(group.rollouts, tree.scores),
-            num_tokens=tree.num_tokens,
-            is_plain=tree.is_plain,
-        )
+        Found(group=group, answer=search.choose(group.rollouts, tree.scores), num_tokens=tree.num_tokens)
         for tree, group in zip(trees, judged, strict=True)
     ]
 
 
-def _check(evaluator: Evaluator, search: Search, wanted: int, tokens: int) -> None:
-    if search.revise is not None and tokens < wanted:
-        raise UsageError(
-            f"--search: a last answer behind all others, and --tokens {tokens} may not suffice for it; wanted at least "
-            f"{wanted} (--samples · rollouts.max_new_tokens)"
-        )
+def _check(evaluator: Evaluator, search: Search) -> None:
     if evaluator.environment is not None:
         raise UsageError(
             f"task.environment = {evaluator.environment.name!r} answers the model's turns, and a search wants answers "
