@@ -1,4 +1,6 @@
-"""Keep as many of a group as are worth their update: the subset of most signal per cost. docs/selection-proofs.md proves it.
+"""Keep as many of a group as are worth their update: the subset of most signal per cost.
+
+docs/selection-proofs.md proves it.
 
 The signal of k kept rewards is their sum of squares about their own mean, k times the variance: for r right and w wrong
 ones r · w / (r + w). Their cost is k rows, and what the group has cost before the update, in rows.

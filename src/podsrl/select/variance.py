@@ -1,4 +1,4 @@
-"""The max-variance rule: keep the m rollouts whose rewards vary most. docs/selection-proofs.md proves what is used here."""
+"""The max-variance rule: keep the m rollouts whose rewards vary most. docs/selection-proofs.md proves it."""
 
 from __future__ import annotations
 

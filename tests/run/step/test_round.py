@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from made import completion, rollout
+from made import completion
 from podsrl.config.load import load_config
 from podsrl.control import View
 from podsrl.generate import EngineStats
-from podsrl.records import encode
 from podsrl.run.step.round import Round, from_arrays, take_arrays, to_arrays
 from podsrl.run.step.wiring import opening_view
 from podsrl.scale.processes import Processes
@@ -50,24 +47,3 @@ def test_a_round_comes_back_with_its_open_groups_and_counts() -> None:
     own = take_arrays(arrays)
     assert list(arrays) == ["mine/rate"]
     assert facts(from_arrays(own, Processes(), task_of, view_at)) == facts(step)
-
-
-def test_a_round_of_before_there_were_open_groups_comes_back() -> None:
-    """Groups with rollouts that are not judged, how many were asked of each, and the counts."""
-    plain = partial(rollout, float("nan"))
-    hinted = {"prompt_ids": (3,), "origin": "hint"}
-    groups = [group(1, plain(index=0), plain(index=1)), group(3, plain(index=0), plain(index=1, **hinted))]
-    arrays = {
-        "steps/groups": np.frombuffer(encode(groups), dtype=np.uint8),
-        "steps/counts": np.array([2, 2]),
-        "steps/numbers": np.array([9, 44, *astuple(STATS)]),
-    }
-    found = from_arrays(take_arrays(dict(arrays)), Processes(), task_of, view_at)
-    one = Way(count=1)
-    begun = (completion(index=0), completion(index=1))
-    assert found.opens == [
-        Open(group=group(1), ways=(one, one), begun=begun),
-        Open(group=group(3), ways=(one, replace(one, **hinted)), begun=begun),
-    ]
-    assert [each.to_come for each in found.opens] == [[], []]
-    assert facts(found)[1:] == (STATS, 44, 9)

@@ -7,25 +7,23 @@ generates and with however many processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 
 from podsrl.control import View
 from podsrl.generate import EngineStats, Generator, add_stats
 from podsrl.lib.part_states import Arrays
-from podsrl.records import decode, decode_open, encode_open
+from podsrl.records import decode_open, encode_open
 from podsrl.run.step.coming import Coming
 from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes
-from podsrl.types import Group, Open, Task, Way
+from podsrl.types import Open, Task
 
 _PART = "steps/"
 OPENS, NUMBERS = f"{_PART}opens", f"{_PART}numbers"
 """Names in parts.safetensors: the open groups (`records.encode_open`), and the place of the data stream with the
 generator's counts."""
-_GROUPS = f"{_PART}groups"
-"""In a checkpoint from before there were open groups: groups, with rollouts that are not judged."""
 _MOST = {"slots_used", "rows_used", "steps"}
 """Counts of which the largest is that of several processes; the others add up."""
 
@@ -79,23 +77,13 @@ def from_arrays(
         task_of: as in `records.decode`.
         view_at: the step's view, with the data stream at a place.
     """
-    if _GROUPS in arrays:
-        opens = [_not_judged(group) for group in decode(arrays[_GROUPS].tobytes(), task_of)]
-    else:
-        opens = decode_open(arrays[OPENS].tobytes(), task_of)
     position, peak, *stats = arrays[NUMBERS].tolist()
     return Round(
         view=view_at(position),
-        opens=opens,
+        opens=decode_open(arrays[OPENS].tobytes(), task_of),
         stats=EngineStats(*stats) if processes.is_main else EngineStats(),  # they are summed over the processes
         peak_kv_bytes=peak,
     )
-
-
-def _not_judged(group: Group) -> Open:
-    ways = (Way(count=1, prompt_ids=rollout.prompt_ids, origin=rollout.origin) for rollout in group.rollouts)
-    begun = tuple(rollout.completion for rollout in group.rollouts)
-    return Open(group=replace(group, rollouts=()), ways=tuple(ways), begun=begun)
 
 
 def take_arrays(arrays: Arrays) -> Arrays:
