@@ -124,7 +124,6 @@ class Quality:
         return {"num_steps": self._num_steps, "scores": self._scores, "right": self._right, "head": self._head.weights}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._num_steps, self._head = state["num_steps"], Head(state["head"].copy())
         self._remember(state["scores"], state["right"])
 

@@ -60,7 +60,6 @@ class DynamicSampling:
         return mixed[: view.num_prompts]
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
-        """The most groups of a round, and the most rollouts of a group."""
         return (num_prompts if self._max_rounds == 1 else MOST_PER_ROUND * num_prompts), num_rollouts
 
     def _is_mixed(self, group: Group) -> bool:

@@ -94,7 +94,6 @@ class Difficulty:
             )
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
-        """The most groups of a round, and the most rollouts of a group."""
         return max(num_prompts, self._num_references), max(num_rollouts, self._num_rollouts)
 
     def questions(self, view: View, count: int) -> Sequence[int]:
@@ -127,7 +126,6 @@ class Difficulty:
         return {each.name: getattr(self._predictor, each.name) for each in fields(Predictor)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._predictor = Predictor(**{each.name: np.array(state[each.name]) for each in fields(Predictor)})
 
     def _probes(self, view: View) -> bool:

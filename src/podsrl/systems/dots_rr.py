@@ -58,5 +58,4 @@ class Fifo:
         return {"kept": self._kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._kept = tuple(state["kept"])

@@ -86,7 +86,6 @@ class Dynamics:
         return {"index": self._index, "belief": self._belief, "counts": self._counts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._index, self._belief, self._counts = (np.array(state[key]) for key in ("index", "belief", "counts"))
 
     def _rows(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

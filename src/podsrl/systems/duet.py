@@ -112,7 +112,6 @@ class Neyman:
         return {"counts": self._counts}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._counts = np.array(state["counts"])
 
 

@@ -126,7 +126,6 @@ class DifficultyBins:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         questions, ends = state["question"].tolist(), np.cumsum(state["length"])
         windows = np.split(state["pass_at_k"], ends[:-1]) if questions else []
         self._recent = {index: tuple(window.tolist()) for index, window in zip(questions, windows, strict=True)}
@@ -255,7 +254,6 @@ class Bandit:
         return {"costs": self._costs, "price": self._price, **self._bins.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._costs, self._price = np.array(state["costs"]), float(state["price"])
         self._bins.restore(state)
 
@@ -368,6 +366,5 @@ class BinWeights:
         return {"scores": self._scores, **self._bins.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._scores = np.array(state["scores"])
         self._bins.restore(state)

@@ -160,7 +160,6 @@ class Ambiguous:
         return {"size": self._size}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._size = state["size"]
 
 

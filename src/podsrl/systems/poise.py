@@ -131,7 +131,6 @@ class Probe:
         return {"num_steps": self._num_steps, **self._ridge.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._num_steps = state["num_steps"]
         self._ridge.restore(state)
 

@@ -122,7 +122,6 @@ class Swarm:
         return {"version": self._version}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._version = state["version"]
 
     def _files(self) -> dict[str, list[tuple[int, Path]]]:

@@ -51,7 +51,6 @@ class Scope:
         self._tokenizer, self._most_tokens = tokenizer, max_tokens
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
-        """The most groups of a round, and the most rollouts of a group."""
         return num_prompts, num_rollouts + int(self._share * num_rollouts)
 
     def repair(self, view: View, group: Group) -> list[Completion]:

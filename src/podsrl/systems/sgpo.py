@@ -116,7 +116,6 @@ class Profile:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._sizes = dict(zip(state["question"].tolist(), state["size"].tolist(), strict=True))
         self._phase, self._asked = int(state["phase"]), int(state["asked"])
         self._accuracy = state["accuracy"].tolist()

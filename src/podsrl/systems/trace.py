@@ -187,7 +187,6 @@ class Contrast:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         for name, ridge in (("questions", self._questions), ("nodes", self._nodes)):
             own = {key.removeprefix(f"{name}/"): value for key, value in state.items() if key.startswith(f"{name}/")}
             ridge.restore(own)

@@ -55,7 +55,6 @@ class Varied:
         return [*asks, *(Ask(index=index, num_rollouts=more, joins=group.id) for group, index in goes_on)]
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
-        """The most groups of a round, and the most rollouts of a group."""
         return num_prompts, self._size(self._rounds, num_rollouts)
 
     def _size(self, rounds: int, num_rollouts: int) -> int:

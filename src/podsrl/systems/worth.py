@@ -92,7 +92,6 @@ class Worth:
         return max(self.sizes, key=rate)
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
-        """The most groups of a round, and the most rollouts of a group."""
         return num_prompts, max(num_rollouts, self.sizes[-1])
 
     def learn(self, groups: Sequence[Group]) -> None:
@@ -104,6 +103,5 @@ class Worth:
         return {"seen": np.array(self._seen, dtype=np.int64).reshape(-1, 2)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         self._seen.clear()
         self._seen.extend((right, valid) for right, valid in state["seen"].tolist())

@@ -264,7 +264,6 @@ class Examples:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
         blob = state["solutions"].tobytes()
         ends = np.concatenate([[0], np.cumsum(state["lengths"])]).tolist()
         texts = [blob[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(ends)]

@@ -52,19 +52,15 @@ class Whole:
     """Every group gets all rollouts that were asked, in the step that asked."""
 
     def opening(self, view: View, waiting: Sequence[Open]) -> View:
-        """As `Closing.opening`."""
         return view
 
     def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
-        """As `Closing.read`."""
         return with_completions(opens, judge.prefetched(opens, coming))
 
     def closed(self, view: View, each: Open) -> Open:
-        """As `Closing.closed`."""
         return each
 
     def whole(self, opens: Sequence[Open]) -> list[Open]:
-        """As `Closing.whole`."""
         return list(opens)
 
 
@@ -109,7 +105,6 @@ class EarlyClose(Whole):
         self._num_whole = 0.0  # groups before the first that was closed; NaN since then
 
     def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
-        """As `Closing.read`."""
         growing = {each.group.id: _Growing(each, each.size) for each in opens}
         found = []
         for completion in judge.prefetched(opens, coming):
@@ -124,7 +119,6 @@ class EarlyClose(Whole):
         return [shortened(each, growing[each.group.id].size) for each in opens]
 
     def closed(self, view: View, each: Open) -> Open:
-        """As `Closing.closed`."""
         rollouts = each.group.rollouts
         complete = next((i for i, one in enumerate(rollouts) if one.completion.index != i), len(rollouts))
         size = self._fewest(view, each.group, rollouts[:complete])

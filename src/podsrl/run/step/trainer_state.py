@@ -103,7 +103,6 @@ def without_groups(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 def with_groups(
     states: Mapping[str, Mapping[str, Any]], task_of: Callable[[str, int | None], Task]
 ) -> dict[str, dict[str, Any]]:
-    """What `without_groups` was given."""
     return {
         part: {
             key.removesuffix(GROUPS): tuple(decode(value.tobytes(), task_of)) if key.endswith(GROUPS) else value

@@ -36,11 +36,9 @@ class Silence:
     """Nothing is said: a rollout has one turn."""
 
     def takes(self, done: Completion) -> bool:
-        """As `Talk.takes`."""
         return False
 
     def answers(self) -> Iterable[Completion]:
-        """As `Talk.answers`."""
         return ()
 
 
@@ -86,7 +84,6 @@ class EnvironmentTalk:
         return True
 
     def answers(self) -> Iterator[Completion]:
-        """As `Talk.answers`."""
         asked, self._asked = self._asked, []
         replies = [self._talks.environment.reply(job) for _, job in asked]
         heard = [(_having(done, reply), reply) for (done, _), reply in zip(asked, replies, strict=True)]

@@ -40,7 +40,6 @@ class FirstGroups(Whole):
         self._first: list[str] = []  # ids of the last round's whole groups, in the order in which they are trained on
 
     def opening(self, view: View, waiting: Sequence[Open]) -> View:
-        """As `Closing.opening`."""
         return replace(view, num_prompts=max(0, self._replay.num_groups(self._num_trained) - len(waiting)))
 
     def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
@@ -66,7 +65,6 @@ class FirstGroups(Whole):
         return replace(each, group=replace(each.group, num_first=None))
 
     def whole(self, opens: Sequence[Open]) -> list[Open]:
-        """As `Closing.whole`."""
         return [each for each in opens if each.group.id in self._first]
 
 
