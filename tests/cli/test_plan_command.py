@@ -46,18 +46,16 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_measures_suggests_checks_itself_and_draws(tmp_path: Path) -> None:
+def test_a_plan_measures_suggests_and_draws(tmp_path: Path) -> None:
     options = ["--rollouts.num_prompts=4", "--rollouts.num_rollouts=16", "--select.num_kept=8"]
     wanted = ["--json", "--plot", "map.png", "--write", "mine.toml"]
     done = run_pods("plan", "pods", "--measure", "8", *wanted, *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert [result["own"][name] for name in ("num_rollouts", "num_kept", "micro_batch_tokens")] == [16, 8, 3072]
+    assert [result["own"][name] for name in ("num_rollouts", "num_kept")] == [16, 8]
     best = max(result["candidates"], key=lambda c: c["progress"])
     assert result["best"]["progress"] >= best["progress"] / 1.03
     assert result["own"]["relative_progress"] == 1.0
-    assert all(0.2 < result["checks"][name]["ratio"] < 5 for name in ("own", "best"))
-    assert result["checks"]["best"]["num_steps"] >= 5
     assert 0 < result["pass_rate"] < 0.3  # the model's start accuracy is 4 %; a busy machine sees few answers
     low, high = result["noise_range"] or (0, 0)
     assert 0 <= low <= high and (result["noise_range"] is None or result["is_noise_measured"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,8 +9,17 @@ import torch
 from plan_records import from_pass_rate
 
 from podsrl.plan.rewards import Seen
-from podsrl.plan.value import GradientProbe, gradient_probe, noise_range, noise_ratio, teaching
+from podsrl.plan.value import GradientProbe, Teaching, gradient_probe, noise_range, noise_ratio, teaching
 from podsrl.select import max_variance
+
+
+def probe_of(taught: Teaching, squared_norm: float) -> GradientProbe:
+    return GradientProbe(
+        num_kept=taught.num_kept,
+        squared_norm=squared_norm,
+        squared_signal=taught.squared_signal,
+        noise=taught.noise,
+    )
 
 
 def groups_of(rewards: list[list[float]]) -> Seen:
@@ -79,55 +89,49 @@ def test_the_share_of_signal_matches_a_simulated_gradient() -> None:
 
 def test_the_noise_ratio_is_recovered_from_gradient_norms_at_several_m() -> None:
     drawn = from_pass_rate(0.1, 50.0).draw(64, 400)
-    probes, sizes = [], []
+    probes = []
     for m in (2, 4, 16, 64):
         taught = teaching(drawn, 64, m, rule=max_variance)
         for scatter in (0.8, 1.2):
             squared = scatter * 0.3 * (taught.squared_signal + 2.5 * taught.noise)
-            probes.append(GradientProbe(squared_norm=squared, squared_signal=taught.squared_signal, noise=taught.noise))
-            sizes.append(m)
-    assert noise_ratio(probes, sizes) == pytest.approx(2.5, rel=1e-6)
+            probes.append(probe_of(taught, squared))
+    assert noise_ratio(probes) == pytest.approx(2.5, rel=1e-6)
 
 
 def test_no_noise_ratio_is_claimed_from_two_sizes_or_without_gradients() -> None:
-    probe = GradientProbe(squared_norm=1.0, squared_signal=0.2, noise=0.1)
-    still = GradientProbe(squared_norm=0.0, squared_signal=0.0, noise=0.0)
-    assert noise_ratio([probe, probe], [2, 4]) is None
-    assert noise_ratio([still] * 3, [2, 4, 8]) is None
+    probe = GradientProbe(num_kept=2, squared_norm=1.0, squared_signal=0.2, noise=0.1)
+    still = GradientProbe(num_kept=2, squared_norm=0.0, squared_signal=0.0, noise=0.0)
+    assert noise_ratio([probe, replace(probe, num_kept=4)]) is None
+    assert noise_ratio([replace(still, num_kept=m) for m in (2, 4, 8)]) is None
 
 
 def test_a_gradient_probe_averages_over_groups_and_counts_empty_ones() -> None:
-    probe = gradient_probe([[1, 0, 0], []], [[1, 0], []], [torch.tensor([0.5, -0.5]), torch.tensor([])], 3.0)
+    probe = gradient_probe(
+        [[1, 0, 0], []], [[1, 0], []], [torch.tensor([0.5, -0.5]), torch.tensor([])], 3.0, num_kept=2
+    )
     # Signal of the first: (½ · (1 - ⅓) - ½ · (0 - ⅓)) / 2 = ¼; noise (¼ + ¼) / 4.
     assert probe.squared_norm == 9.0
     assert probe.squared_signal == pytest.approx(0.25**2 / 2)
     assert probe.noise == pytest.approx(0.125 / 2)
-    chunked = gradient_probe([[1, 0], [1, 0]], [[1, 0], [1, 0]], [torch.tensor([0.5, -0.5])] * 2, 3.0, num_chunks=2)
+    half = torch.tensor([0.5, -0.5])
+    chunked = gradient_probe([[1, 0], [1, 0]], [[1, 0], [1, 0]], [half, half], 3.0, num_kept=4, num_chunks=2)
     assert chunked.squared_signal == pytest.approx(0.25**2)
     assert chunked.noise == pytest.approx(0.125 / 2)
 
 
-def gradients(*steps: tuple[float, float]) -> tuple[list[GradientProbe], list[int], list[int]]:
+def gradients(*steps: tuple[float, float]) -> list[list[GradientProbe]]:
     """Probes of each step at four m, with a squared norm of α · signal² + γ · noise for its own (α, γ)."""
     drawn = from_pass_rate(0.1, 50.0).draw(64, 400)
-    found = []
-    for step, (alpha, gamma) in enumerate(steps):
-        for m in (2, 4, 16, 64):
-            taught = teaching(drawn, 64, m, rule=max_variance)
-            norm = alpha * taught.squared_signal + gamma * taught.noise
-            found.append(
-                (GradientProbe(squared_norm=norm, squared_signal=taught.squared_signal, noise=taught.noise), m, step)
-            )
-    return [each[0] for each in found], [each[1] for each in found], [each[2] for each in found]
+    taught = [teaching(drawn, 64, m, rule=max_variance) for m in (2, 4, 16, 64)]
+    return [[probe_of(each, a * each.squared_signal + c * each.noise) for each in taught] for a, c in steps]
 
 
 def test_the_noise_ratio_has_the_range_of_the_steps_that_it_was_measured_on() -> None:
     """Two steps of κ = 0.5 and 8: a quarter of the resamples has the one alone, a quarter the other, half both."""
-    found = noise_range(*gradients((1.0, 0.5), (1.0, 8.0)), (0.05, 0.95))
-    assert found == pytest.approx((0.5, 8.0), rel=1e-6)
-    assert noise_range(*gradients((1.0, 2.0), (2.0, 4.0)), (0.05, 0.95)) == pytest.approx((2.0, 2.0), rel=1e-6)
+    assert noise_range(gradients((1.0, 0.5), (1.0, 8.0))) == pytest.approx((0.5, 8.0), rel=1e-6)
+    assert noise_range(gradients((1.0, 2.0), (2.0, 4.0))) == pytest.approx((2.0, 2.0), rel=1e-6)
 
 
 def test_a_noise_ratio_of_one_step_has_no_range_and_one_without_signal_no_upper_end() -> None:
-    assert noise_range(*gradients((1.0, 0.5)), (0.05, 0.95)) is None
-    assert noise_range(*gradients((1.0, 0.5), (0.0, 1.0)), (0.05, 0.95)) == pytest.approx((0.5, 1000.0), rel=1e-6)
+    assert noise_range(gradients((1.0, 0.5))) is None
+    assert noise_range(gradients((1.0, 0.5), (0.0, 1.0))) == pytest.approx((0.5, 1000.0), rel=1e-6)

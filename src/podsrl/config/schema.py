@@ -265,7 +265,7 @@ class CostsConfig(Section):
     row_ms: Positive
     """Milliseconds of one more row of the update."""
     spread: NonNegative = 0.0
-    """How far the least certain of them may be off, as a share of it; 0: not measured."""
+    """How far single measurements lay from them, as a share; 0: not measured."""
     model: str = ""
     """The `model.path` that they were measured with; "": any."""
     source: str = ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from podsrl.config.schema import RunConfig
 from podsrl.plan.rewards import Seen
+from podsrl.plan.value import GradientProbe
 
 
 def own_kept(config: RunConfig) -> int:
@@ -14,8 +15,20 @@ def own_kept(config: RunConfig) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationProbe:
-    """One step's generation, and what depends on n alone."""
+class UpdateProbe:
+    """One update, all epochs, with the selection before it."""
+
+    num_kept: int
+    trained_rows: float
+    trained_tokens: int
+    update_seconds: float
+    select_seconds: float
+    gradient: GradientProbe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProbe:
+    """One step: its generation, and updates at several m on what it generated."""
 
     num_rollouts: int
     """n."""
@@ -29,23 +42,10 @@ class GenerationProbe:
     score_seconds: float
     rest_seconds: float
     """Sync, records, and what lies between the stages."""
-    kv_bytes: int
-    """Key-value memory held at most."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateProbe:
-    """One update, all epochs, with the selection before it."""
-
-    num_rollouts: int
-    num_kept: int
-    micro_batch_tokens: int
-    trained_rows: float
-    trained_tokens: int
-    update_seconds: float
-    select_seconds: float
-    peak_bytes: int | None
-    """Memory in use at most: the device's on CUDA, the whole process's on Linux; None where not known."""
+    updates: tuple[UpdateProbe, ...]
+    """At the config's m first."""
+    groups: tuple[Seen, ...]
+    """Valid rollouts of each question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +54,4 @@ class Measurements:
 
     config: RunConfig
     """The choice that a suggestion is compared with."""
-    generation: tuple[GenerationProbe, ...]
-    updates: tuple[UpdateProbe, ...]
-    groups: tuple[Seen, ...]
-    """Valid rollouts of each seen question."""
-    noise_ratio: float | None
-    """κ (`value.py`); None where not measured."""
-    memory_bytes: int | None
-    """What there is; None where not known."""
-    noise_range: tuple[float, float] | None = None
-    """How far κ may be off, by its middle 90 % over resampled steps; None where not measured on several steps."""
-    unknown: tuple[str, ...] = field(default=())
-    """What could not be told, in words."""
+    steps: tuple[StepProbe, ...]

@@ -1,18 +1,26 @@
-"""Search n, m and the micro-batch size: what each choice costs and teaches, and which teaches most per second."""
+"""Search n and m: what each choice costs and teaches, and which teaches most per second."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 from podsrl.config.schema import CostsConfig, RunConfig
-from podsrl.errors import PodsError, UsageError
+from podsrl.errors import UsageError
 from podsrl.plan.cost import CostModel, StepSeconds
 from podsrl.plan.measured import Measurements, own_kept
-from podsrl.plan.price import Price, machine_costs, machine_price
 from podsrl.plan.rewards import RewardModel
-from podsrl.plan.value import BEST_RATE, BETWEEN, DEFAULT_NOISE, FIXED_RATE, Teaching, teaching
+from podsrl.plan.value import (
+    BEST_RATE,
+    BETWEEN,
+    DEFAULT_NOISE,
+    FIXED_RATE,
+    Teaching,
+    noise_range,
+    noise_ratio,
+    teaching,
+)
 from podsrl.select import SelectionRule, resolve_rule
 from podsrl.select.base import reads_groups
 from podsrl.update.advantage import NORMALIZERS, RewardAdvantage, resolve_advantage
@@ -23,21 +31,11 @@ NUM_DRAWS = 768
 """Groups drawn to average over."""
 REACH = 2
 """n is predicted up to this many times the largest measured one."""
-SPARE = 0.1
-"""Share of the memory that a suggestion leaves free."""
 WORTH_CHANGING = 1.03
 """The config's own choice stands unless another is better by more than this: less is within the prediction's error."""
-WORTH_RECUTTING = 1.05
-"""Likewise for the micro-batch of a row: it stays the config's own unless the step is shorter by more than this."""
-TRUSTED = 16
-"""A line through the measured peaks is believed up to this many times the largest measured micro-batch."""
 STANDS_FOR = {"keep_all": "max_variance", "max_signal": "max_variance"}
 """Rules -> what a plan puts in their place."""
-NO_REPEATS = "how far repeats of a measurement differ: there were too few of them; measure longer (--measure)"
-
-
-class DoesNotFit(PodsError):
-    """No choice of n, m and micro-batch stays under the bound of memory."""
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +44,14 @@ class Candidate:
 
     num_rollouts: int
     num_kept: int
-    micro_batch_tokens: int
     seconds: StepSeconds
     share: float
     """share(n, m): how much of a step's gradient is signal, 0 .. 1 (`value.py`)."""
     taught: Teaching
-    kv_bytes: float
-    update_bytes: float | None
 
     @property
-    def key(self) -> tuple[int, int, int]:
-        return self.num_rollouts, self.num_kept, self.micro_batch_tokens
-
-    @property
-    def peak_bytes(self) -> float:
-        return max(self.kv_bytes, self.update_bytes or 0.0)
+    def key(self) -> tuple[int, int]:
+        return self.num_rollouts, self.num_kept
 
     def at(self, noise: float) -> Candidate:
         """The same choice with another κ."""
@@ -72,6 +63,17 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What tokens cost in a step at the config's own sizes, the fixed parts of both stages included."""
+
+    generated_token_seconds: float
+    trained_token_seconds: float
+    """Of a token of a completion, each time that the update processes it."""
+    point: float
+    """The first over the second, which `pods compare` takes as one of `prices`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What was found."""
 
@@ -80,21 +82,19 @@ class Plan:
     best: Candidate
     """The suggestion; `own` where nothing is better by more than the prediction's error."""
     candidates: tuple[Candidate, ...]
-    """One for each n and m, with its best micro-batch, n and m ascending."""
+    """One for each n and m, both ascending."""
     pass_rate: float
     concentration: float
     noise_ratio: float
     is_noise_measured: bool
     noise_range: tuple[float, float] | None
-    """How far κ may be off (`Measurements.noise_range`)."""
-    largest_micro_batch: int | None
-    """Tokens that would still leave a tenth of the memory free; None where that is far beyond what was measured."""
+    """How far κ may be off, by its middle 90 % over resampled steps; None where not measured on several steps."""
     is_rule_replaced: bool
     """The config keeps all, and max-variance stands for that rule here: the same at m = n."""
     spread: float | None
     """How far single measurements lie from the fit (`cost.CostModel.spread`); None where nothing was repeated."""
     price: Price | None
-    """Of a generated token, in trained ones; None where no measured step of the config's own sizes trained."""
+    """Of a generated token, in trained ones; None where no update at the config's own sizes would train."""
     costs: CostsConfig | None
     """What a group, a rollout and a row take, for `[costs]`; None where the measurements do not tell."""
     unknown: tuple[str, ...]
@@ -113,104 +113,128 @@ class Plan:
         ]
         return min(ends), max(ends)
 
+    @property
+    def flags(self) -> list[str]:
+        """The suggestion as overrides to paste; `keep_all` cannot keep fewer than all, so it makes way."""
+        n, m = self.best.key
+        rule = ["--select.rule=max_variance"] if self.is_rule_replaced and m < n else []
+        return [f"--rollouts.num_rollouts={n}", f"--select.num_kept={m}", *rule]
 
-def make_plan(measured: Measurements, bound_bytes: int | None = None) -> Plan:
-    """Predict every candidate and choose; `bound_bytes` stands for the machine's memory, where it is given.
+    def to_json(self) -> Json:
+        """Plain numbers: what `pods plan --json` prints, and its table and picture are made from."""
+        return {
+            "spread": self.spread,
+            "pass_rate": self.pass_rate,
+            "concentration": self.concentration,
+            "noise_ratio": self.noise_ratio,
+            "is_noise_measured": self.is_noise_measured,
+            "noise_range": self.noise_range and list(self.noise_range),
+            "price": self.price and asdict(self.price),
+            "costs": self.costs and self.costs.model_dump(),
+            "own": self._entry(self.own),
+            "best": self._entry(self.best),
+            "flags": self.flags,
+            "candidates": [self._entry(candidate) for candidate in self.candidates],
+            "unknown": list(self.unknown),
+        }
 
-    Under a bound the config's own choice is only suggested where it fits.
+    def _entry(self, candidate: Candidate) -> Json:
+        return {
+            "num_rollouts": candidate.num_rollouts,
+            "num_kept": candidate.num_kept,
+            "seconds": {**asdict(candidate.seconds), "total": candidate.seconds.total},
+            "share": candidate.share,
+            "progress": candidate.progress(),
+            "relative_progress": _finite(self.relative(candidate)),
+            "relative_progress_range": [_finite(end) for end in self.relative_range(candidate)],
+            "signal_share": candidate.taught.signal_share,
+            "trained_rows": candidate.taught.trained_rows,
+        }
 
-    Where all seen rewards were equal, the config's own choice stands with its seconds and memory; `unknown` says so.
 
-    Raises:
-        DoesNotFit: no candidate stays under the bound.
+def _finite(value: float) -> float | None:
+    """None where the config's own choice teaches nothing, so that there is no ratio."""
+    return value if value != float("inf") else None
+
+
+def make_plan(measured: Measurements) -> Plan:
+    """Predict every candidate and choose.
+
+    Where all seen rewards were equal, the config's own choice stands with its seconds; `unknown` says so.
     """
-    rewards, costs = RewardModel.from_groups(measured.groups), CostModel(measured)
-    noise = DEFAULT_NOISE if measured.noise_ratio is None else measured.noise_ratio
-    search = _Search(measured, costs, noise, bound_bytes)
-    found = search.candidates(rewards)
-    own = next(c for c in found if c.key == _own_key(measured.config))
-    allowed = [candidate for candidate in found if search.is_allowed(candidate)]
-    if not allowed:
-        raise DoesNotFit(
-            f"--memory of {(bound_bytes or 0) / 2**30:.2f} GiB: with a tenth of it left free, no measured n, m and "
-            f"micro-batch fits (the config's own wants {own.peak_bytes / 2**30:.2f} GiB); "
-            "`pods train CONFIG --dry-run --memory` names what makes it fit"
+    config, costs = measured.config, CostModel(measured)
+    rewards = RewardModel.from_groups([group for step in measured.steps for group in step.groups])
+    gradients = [[update.gradient for update in step.updates] for step in measured.steps]
+    found = noise_ratio([probe for own in gradients for probe in own])
+    noise = DEFAULT_NOISE if found is None else found
+    largest = REACH * max(step.num_rollouts for step in measured.steps)
+    groups = rewards.draw(max(rollout_sizes(config, largest)), NUM_DRAWS)
+    length = float(groups.lengths.mean())
+    rule, advantage = planning_rule(config), planning_advantage(config)
+
+    def candidate(n: int, m: int) -> Candidate:
+        taught = teaching(groups, n, m, rule=rule, advantage=advantage, num_chunks=config.select.num_chunks)
+        return Candidate(
+            num_rollouts=n,
+            num_kept=m,
+            seconds=costs.seconds(n, taught, length),
+            share=max(taught.share(noise), 0.0),
+            taught=taught,
         )
-    candidates = _one_micro_batch(allowed, own.micro_batch_tokens)
+
+    candidates = [candidate(n, m) for n in rollout_sizes(config, largest) for m in kept_sizes(config, n)]
+    own = next(c for c in candidates if c.key == (config.rollouts.num_rollouts, own_kept(config)))
     best = max(candidates, key=lambda c: (c.progress(), -c.seconds.total))
-    alike = () if best.progress() > 0 else (_nothing_teaches(float(rewards.base.rollouts.rewards[0])),)
+    is_better = best.progress() > WORTH_CHANGING * own.progress()
     return Plan(
         own=own,
-        best=own if search.is_allowed(own) and best.progress() <= WORTH_CHANGING * own.progress() else best,
+        best=best if is_better else own,
         candidates=tuple(candidates),
         pass_rate=rewards.pass_rate,
         concentration=rewards.concentration,
         noise_ratio=noise,
-        is_noise_measured=measured.noise_ratio is not None,
-        noise_range=measured.noise_range,
-        largest_micro_batch=_largest_micro_batch(costs, search.limit),
-        is_rule_replaced=measured.config.select.rule == "keep_all",
+        is_noise_measured=found is not None,
+        noise_range=None if found is None else noise_range(gradients),
+        is_rule_replaced=config.select.rule == "keep_all",
         spread=costs.spread,
-        price=machine_price(measured),
-        costs=machine_costs(measured),
-        unknown=(
-            *alike,
-            *measured.unknown,
-            *_replaced(measured.config),
-            *(() if costs.spread is not None else (NO_REPEATS,)),
-        ),
+        price=_price(config, own, length),
+        costs=costs.constants(),
+        unknown=tuple(_unknown(config, rewards, best, costs, found)),
     )
 
 
-def _nothing_teaches(reward: float) -> str:
-    return (
-        f"which n and m teach most, since every reward that was seen is {reward:g}: "
-        "measure longer (--measure), raise rollouts.num_rollouts or rollouts.temperature, or take easier (or harder) "
-        "questions"
+def _price(config: RunConfig, own: Candidate, length: float) -> Price | None:
+    """By the predicted seconds of the config's own choice."""
+    num_prompts, trained = config.rollouts.num_prompts, own.taught.trained_tokens * config.optim.num_epochs
+    if not trained or not length or not own.seconds.update:
+        return None
+    generated_token = own.seconds.generate / (num_prompts * own.num_rollouts * length)
+    trained_token = own.seconds.update / (num_prompts * trained)
+    return Price(
+        generated_token_seconds=generated_token,
+        trained_token_seconds=trained_token,
+        point=generated_token / trained_token,
     )
 
 
-class _Search:
-    def __init__(self, measured: Measurements, costs: CostModel, noise: float, bound_bytes: int | None) -> None:
-        self._config, self._costs, self._noise = measured.config, costs, noise
-        self._largest = REACH * max(p.num_rollouts for p in measured.generation)
-        self._is_bound = bound_bytes is not None
-        memory = measured.memory_bytes if bound_bytes is None else bound_bytes
-        self.limit = None if memory is None else (1 - SPARE) * memory
-        self._rule = planning_rule(measured.config)
-        self._advantage = planning_advantage(measured.config)
-
-    def candidates(self, rewards: RewardModel) -> list[Candidate]:
-        """All of them, also those that do not fit."""
-        sizes = rollout_sizes(self._config, self._largest)
-        groups = rewards.draw(sizes[-1], NUM_DRAWS)
-        length = float(groups.lengths.mean())
-        found: list[Candidate] = []
-        for n in sizes:
-            for m in kept_sizes(self._config, n):
-                taught = teaching(
-                    groups, n, m, rule=self._rule, advantage=self._advantage, num_chunks=self._config.select.num_chunks
-                )
-                found += [self._candidate(n, m, size, taught, length) for size in self._costs.micro_batches]
-        return found
-
-    def _candidate(self, n: int, m: int, micro: int, taught: Teaching, length: float) -> Candidate:
-        return Candidate(
-            num_rollouts=n,
-            num_kept=m,
-            micro_batch_tokens=micro,
-            seconds=self._costs.seconds(n, micro, taught, length),
-            share=max(taught.share(self._noise), 0.0),
-            taught=taught,
-            kv_bytes=self._costs.kv_bytes(n),
-            update_bytes=self._costs.update_bytes(micro),
+def _unknown(
+    config: RunConfig, rewards: RewardModel, best: Candidate, costs: CostModel, noise: float | None
+) -> Iterator[str]:
+    """What the measurements could not tell, in words."""
+    if best.progress() == 0:
+        yield (
+            f"which n and m teach most, since every reward that was seen is {rewards.base.rollouts.rewards[0]:g}: "
+            "measure longer (--measure), raise rollouts.num_rollouts or rollouts.temperature, or take easier (or "
+            "harder) questions"
         )
-
-    def is_allowed(self, candidate: Candidate) -> bool:
-        """Whether it may be suggested: it fits, or is the config's own choice, which ran, unless a bound is given."""
-        if not self._is_bound and candidate.key == _own_key(self._config):
-            return True
-        return self.limit is None or candidate.peak_bytes <= self.limit
+    if noise is None:
+        yield "the noise of a rollout's gradient: no gradients at three different m"
+    decides = {"select.rule = 'max_signal'": config.select.rule == "max_signal"}
+    decides["budget.rollouts = 'worth'"] = config.budget.rollouts == "worth"
+    if names := " and ".join(name for name, is_used in decides.items() if is_used):
+        yield f"what {names} would choose: every n and m above is of max_variance and equal groups"
+    if costs.spread is None:
+        yield "how far repeats of a measurement differ: there were too few of them; measure longer (--measure)"
 
 
 def planning_rule(config: RunConfig) -> SelectionRule:
@@ -267,25 +291,3 @@ def _doubled(first: int, last: int, own: int) -> list[int]:
         sizes.add(first)
         first *= 2
     return sorted(sizes)
-
-
-def _own_key(config: RunConfig) -> tuple[int, int, int]:
-    return config.rollouts.num_rollouts, own_kept(config), config.optim.micro_batch_tokens
-
-
-def _largest_micro_batch(costs: CostModel, limit: float | None) -> int | None:
-    largest = None if limit is None else costs.largest_micro_batch(limit)
-    return largest if largest is not None and largest <= TRUSTED * costs.micro_batches[-1] else None
-
-
-def _one_micro_batch(candidates: Sequence[Candidate], own: int) -> list[Candidate]:
-    """For each n and m the fastest micro-batch, or the config's own where no other is faster by enough to tell."""
-    by_pair: dict[tuple[int, int], list[Candidate]] = {}
-    for candidate in candidates:
-        by_pair.setdefault((candidate.num_rollouts, candidate.num_kept), []).append(candidate)
-
-    def seconds(candidate: Candidate) -> float:
-        handicap = 1.0 if candidate.micro_batch_tokens == own else WORTH_RECUTTING
-        return candidate.seconds.total * handicap
-
-    return [min(group, key=seconds) for _, group in sorted(by_pair.items())]

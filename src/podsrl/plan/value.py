@@ -50,7 +50,7 @@ MOST_NOISE = 1000.0
 """κ from which on the noise alone counts; so much too where no part of the norms goes with the signal."""
 NUM_RESAMPLES = 200
 MIDDLE = (0.05, 0.95)
-"""The quantiles between which κ is said to lie."""
+"""The quantiles between which what was measured is said to lie."""
 FIXED_RATE, BEST_RATE = 1.0, 2.0
 """Exponents of the two ends."""
 BETWEEN = (FIXED_RATE + BEST_RATE) / 2
@@ -146,8 +146,10 @@ def _signal_and_noise(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientProbe:
-    """A step's squared gradient norm beside the means of its own groups' signal² and noise."""
+    """The squared gradient norm of an update beside the means of its own groups' signal² and noise."""
 
+    num_kept: int
+    """m."""
     squared_norm: float
     squared_signal: float
     noise: float
@@ -159,9 +161,10 @@ def gradient_probe(
     advantages: Sequence[Tensor],
     norm: float,
     *,
+    num_kept: int,
     num_chunks: int = 1,
 ) -> GradientProbe:
-    """From one step's valid rewards, kept rewards, advantages and gradient norm before clipping.
+    """From one update's valid rewards, kept rewards, advantages and gradient norm before clipping.
 
     Groups may be chunks: `num_chunks` neighbours are one question, as in `teaching`.
     """
@@ -175,19 +178,23 @@ def gradient_probe(
         signals.append(float((a * (np.asarray(kept) - np.mean(everything))).mean()))
         noises.append(float((a**2).sum()) / len(kept) ** 2)
     of_questions = np.reshape(signals, (-1, num_chunks)).mean(axis=1)
-    squared_signal, noise = float(np.mean(of_questions**2)), float(np.mean(noises)) / num_chunks
-    return GradientProbe(squared_norm=norm**2, squared_signal=squared_signal, noise=noise)
+    return GradientProbe(
+        num_kept=num_kept,
+        squared_norm=norm**2,
+        squared_signal=float(np.mean(of_questions**2)),
+        noise=float(np.mean(noises)) / num_chunks,
+    )
 
 
-def noise_ratio(probes: Sequence[GradientProbe], sizes: Sequence[int]) -> float | None:
-    """κ ≥ 0: regress squared norms on signal² and noise, from steps at the same weights with `sizes` as their m.
+def noise_ratio(probes: Sequence[GradientProbe]) -> float | None:
+    """κ ≥ 0: regress squared norms on signal² and noise, from updates at the same weights.
 
-    Norms are averaged over the steps of one m, since single norms scatter. None where κ cannot be told: under three
+    Norms are averaged over the updates of one m, since single norms scatter. None where κ cannot be told: under three
     different m, no gradient at all, or no part that goes with the signal.
     """
     means: list[npt.NDArray[np.float64]] = []
-    for size in sorted(set(sizes)):
-        own = [p for p, m in zip(probes, sizes, strict=True) if m == size]
+    for size in sorted({probe.num_kept for probe in probes}):
+        own = [probe for probe in probes if probe.num_kept == size]
         means.append(np.array([[p.squared_norm, p.squared_signal, p.noise] for p in own]).mean(axis=0))
     points = np.array([mean for mean in means if mean[0] > 0 and np.isfinite(mean).all()])
     if len(points) < 3:
@@ -196,21 +203,14 @@ def noise_ratio(probes: Sequence[GradientProbe], sizes: Sequence[int]) -> float 
     return float(noise / signal) if signal > 0 else None
 
 
-def noise_range(
-    probes: Sequence[GradientProbe], sizes: Sequence[int], steps: Sequence[int], quantiles: tuple[float, float]
-) -> tuple[float, float] | None:
-    """κ at two quantiles of a bootstrap over the steps whose rollouts gave the probes; None from a single step.
-
-    Args:
-        steps: of each probe, which step's rollouts it is of: at one m these alone make norms differ.
-    """
-    of_step = [[i for i, step in enumerate(steps) if step == each] for each in sorted(set(steps))]
-    if len(of_step) < 2:
+def noise_range(steps: Sequence[Sequence[GradientProbe]]) -> tuple[float, float] | None:
+    """The middle 90 % of κ by a bootstrap over the steps whose rollouts gave the probes; None from a single step."""
+    if len(steps) < 2:
         return None
     random, found = np.random.default_rng(0), []
     for _ in range(NUM_RESAMPLES):
-        chosen = [i for place in random.integers(len(of_step), size=len(of_step)) for i in of_step[place]]
-        ratio = noise_ratio([probes[i] for i in chosen], [sizes[i] for i in chosen])
+        chosen = random.integers(len(steps), size=len(steps))
+        ratio = noise_ratio([probe for place in chosen for probe in steps[place]])
         found.append(MOST_NOISE if ratio is None else min(ratio, MOST_NOISE))
-    low, high = np.quantile(found, quantiles).tolist()
+    low, high = np.quantile(found, MIDDLE).tolist()
     return low, high
