@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import command
-from benchmarks.closing import MOST_TOKENS, Simulated, Told
-from benchmarks.infinite_sampling.lengths import gsm8k_set
+from benchmarks.closing import MOST_TOKENS, Simulated, Told, gsm8k_lengths
 from benchmarks.timing import Say, ratios, spread
 from podsrl.config.schema import ReplayConfig
 from podsrl.control import View
@@ -124,7 +123,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def run(num_steps: int, num_run_steps: int, num_seeds: int, num_run_seeds: int, say: Say) -> Json:
     """Each kind of lengths at each surplus, and runs."""
-    recorded = np.array([row.length for row in gsm8k_set(NUM_ROLLOUTS).learned])
+    recorded = gsm8k_lengths()
     kinds: dict[str, Callable[[np.random.Generator], int]] = {
         "gsm8k": lambda drawn: int(drawn.choice(recorded)),
         "geometric": lambda drawn: int(min(drawn.geometric(1 / 20), 128)),

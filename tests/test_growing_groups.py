@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from benchmarks.population import Population, _answers
 from podsrl.control import View, make_budget
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Task
+from population import Population, _answers
 from tests.systems.made_up_groups import group, right_of, rollout
 
 

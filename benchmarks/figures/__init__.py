@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from benchmarks.figures import gpu, papers, runs, sampling, speed, systems, tables, trl
+from benchmarks.figures import gpu, runs, speed, systems, tables, trl
 from benchmarks.figures.headline import Figure, one, side_by_side
 from benchmarks.figures.markdown import NOT_MEASURED, newest, where, where_measured
 from benchmarks.files import Files, Result
@@ -38,9 +38,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "where": where_all,
     **tables.PARTS,
     **gpu.PARTS,
-    **sampling.PARTS,
     **systems.PARTS,
-    **papers.PARTS,
     **trl.PARTS,
     **runs.PARTS,
 }
@@ -59,9 +57,8 @@ TABLES = {
     "families": "families",
     "floor": "floor-table",
     "halves": "halves-table",
-    "infinite-sampling": "sampling-engine",
+    "infinite-sampling": "sampling",
     "interval-coverage": "interval-coverage",
-    "int8": "int8",
     "judges": "judges",
     "kills": "kills",
     "memory": "memory",
@@ -74,7 +71,6 @@ TABLES = {
     "turns": "turns",
     "waiting": "waiting",
     "when-pods-helps": "when-pods-helps",
-    "world": "world",
     "worth": "worth",
 }
 """Benchmark -> the part that is its table."""

@@ -49,13 +49,6 @@ def _demo(result: Result) -> str:
     return f"{over['grpo']} over GRPO 16 → 16, {over['grpo_ga']} over GRPO-GA 64 → 64"
 
 
-def picture(files: Files, name: str) -> str:
-    """A picture of docs/pictures.md with its caption."""
-    from benchmarks.pictures.page import part
-
-    return part(files, name)
-
-
 FIGURES = (
     Figure(
         "demo",
@@ -85,9 +78,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "baselines": by_its_page("baselines", "benchmarks.baselines:table"),
     "pruned": by_its_page("pruned", "benchmarks.pruned:table"),
     "search": by_its_page("search", "benchmarks.search:table"),
-    "world": by_its_page("world", "benchmarks.world:table"),
     "memory": by_its_page("memory", "benchmarks.memory:page"),
-    "int8": by_its_page("int8", "benchmarks.int8:page"),
     "judges": by_its_page("judges", "benchmarks.judges.labelled:page"),
     **{name: by_its_page(name, "benchmarks.claims:table") for name in ("claims", "claims-rare", "claims-sums")},
     "claims-stale": by_its_page("claims-stale", "benchmarks.claims_stale:table"),
@@ -96,7 +87,6 @@ PARTS: dict[str, Callable[..., str]] = {
     "worth-wanted": by_its_page("worth", "benchmarks.worth:wanted"),
     "worth-gains": by_its_page("worth", "benchmarks.worth:gains"),
     "worth-dear": by_its_page("worth", "benchmarks.worth:dear"),
-    "picture": picture,
     "soak": by_its_page("soak", "benchmarks.soak.page:markdown"),
     "kills": by_its_page("kills", "benchmarks.kills.page:markdown"),
 }

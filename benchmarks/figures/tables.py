@@ -156,6 +156,27 @@ def closing(files: Files) -> str:
     )
 
 
+def sampling(files: Files) -> str:
+    """The schedules in the engine."""
+    head = ("schedule", "steps", "tokens/s", "to micro groups", "KV bytes to full group", "recomputed")
+
+    def text(result: Result) -> str:
+        rows = (
+            (
+                arm["schedule"],
+                f"{arm['steps']:.0f}",
+                f"{arm['tokens_per_second']:,.0f}",
+                times(arm["tokens_per_second_to_micro"]),
+                percent(arm["kv_bytes_to_full"]),
+                percent(arm["reread_share"]),
+            )
+            for arm in result["engine"]["arms"]
+        )
+        return table(head, rows)
+
+    return per_processor(files("infinite-sampling"), text)
+
+
 LENGTHS = {
     "gsm8k": "those of GSM8K's solutions",
     "geometric": "geometric, mean 20, cut at 128",
@@ -248,6 +269,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "matmul-share": matmul_share,
     "update-mebibytes": update_mebibytes,
     "ahead-table": ahead,
+    "sampling": sampling,
     "closing-table": closing,
     "waiting": waiting,
     "next-answers": next_answers,

@@ -80,9 +80,9 @@ def test_what_fails_is_named_at_the_end_and_the_others_run(
 
 
 def test_a_benchmark_runs_in_a_process_of_its_own_and_says_why_it_ends(folders: Path) -> None:
-    assert run_one("mass-balance", ["--quick", "--json"], "text", None).state == "done"
-    assert json.loads((folders / "logs" / "mass-balance.log").read_text().partition("{")[2].join(["{", ""]))
-    refused = run_one("mass-balance", ["--quick", "--save"], "text", None)
+    assert run_one("select", ["--quick", "--json"], "text", None).state == "done"
+    assert json.loads((folders / "logs" / "select.log").read_text().partition("{")[2].join(["{", ""]))
+    refused = run_one("select", ["--quick", "--save"], "text", None)
     assert refused.state == "skipped" and "--save with --quick" in refused.why
 
 

@@ -1,23 +1,21 @@
-"""The simulated generator of the benchmark of closed groups against the simulator of schedules; and its numbers."""
+"""The simulated generator of the benchmark of closed groups against slots by hand; and its numbers."""
 
 from __future__ import annotations
 
 import random
+from heapq import heapreplace
 
 import numpy as np
 
 from benchmarks.closed_runs import ALL, CERTAIN, FEW, HALF, PODS, measure
 from benchmarks.closing import Simulated, Told, certain, cost, generated
 from benchmarks.figures.tables import closing as closing_table
-from benchmarks.infinite_sampling.simulate import simulate
 from loops import each
-from podsrl.generate.schedule.job import Job, Limits
-from podsrl.generate.schedule.scheduler import make_scheduler
 from podsrl.run.step.closing import Whole
 
 
 @each("seed", range(20))
-def test_without_a_stop_it_takes_the_steps_of_the_simulator(seed: int) -> None:
+def test_without_a_stop_each_rollout_takes_the_slot_that_is_free_first(seed: int) -> None:
     draws = random.Random(seed)
     keys = [(name, i) for name in ("a", "b") for i in range(draws.randint(1, 12))]
     lengths = {key: draws.randint(1, 40) for key in keys}
@@ -25,9 +23,10 @@ def test_without_a_stop_it_takes_the_steps_of_the_simulator(seed: int) -> None:
     engine = Simulated(lengths, num_slots, scheduler)
     sizes = {name: sum(key[0] == name for key in keys) for name in ("a", "b")}
     opens = generated(Whole(), engine, Told(dict.fromkeys(keys, 0.0)), sizes)
-    jobs = [Job(*key, prompt_length=1, max_new_tokens=512, order=place) for place, key in enumerate(keys)]
-    twin = simulate(make_scheduler(scheduler, Limits(num_slots=num_slots)), jobs, list(lengths.values()))
-    assert (engine.stats.steps, engine.stats.tokens) == (twin.num_steps, sum(lengths.values()))
+    ends = [0] * num_slots
+    for key in sorted(keys, key=lambda key: key[1]) if scheduler.endswith("breadth") else keys:
+        heapreplace(ends, ends[0] + lengths[key])
+    assert (engine.stats.steps, engine.stats.tokens) == (max(ends), sum(lengths.values()))
     assert [r.completion.num_drawn for each in opens for r in each.group.rollouts] == list(lengths.values())
 
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import made
-from benchmarks.population import Population, simulate
 from podsrl.control import Ask, View, make_budget
 from podsrl.errors import UsageError
 from podsrl.run.metrics import step_metrics
@@ -26,6 +25,7 @@ from podsrl.tasks.steps import load_steps
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Selection, Task
 from podsrl.update import group_advantages
+from population import Population, simulate
 from runs import config_of, timeless
 from tests.systems import made_up_groups
 from tests.systems.made_up_groups import right_of

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.population import Population, simulate
 from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.control.candidates import count_right
 from podsrl.control.question_features import features_of
@@ -17,6 +16,7 @@ from podsrl.errors import UsageError
 from podsrl.systems.dots import Difficulty, empty
 from podsrl.tasks import Stream
 from podsrl.types import Group
+from population import Population, simulate
 from tests.systems.groups_of import group, tasks_of, view_of
 
 SLOTS = {"questions": "difficulty", "rollouts": "difficulty"}

@@ -9,13 +9,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from benchmarks.population import Population, simulate
 from loops import each
 from podsrl.control import make_budget
 from podsrl.errors import UsageError
 from podsrl.systems.dps import Dynamics
 from podsrl.tasks import Stream
 from podsrl.types import Group
+from population import Population, simulate
 from tests.systems.groups_of import group, view_of
 from tests.systems.made_up_groups import rollout
 

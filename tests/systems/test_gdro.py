@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.population import Population, simulate
 from loops import each
 from podsrl.control import Ask, Budget, View, make_budget
 from podsrl.errors import UsageError
 from podsrl.systems.gdro import Bandit, best_sizes
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group
+from population import Population, simulate
 from tests.systems import made_up_groups
 from tests.systems.made_up_groups import right_of
 

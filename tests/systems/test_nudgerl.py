@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import made
-from benchmarks.population import Population, _answers
 from podsrl.control import Ask, View, make_budget
 from podsrl.errors import UsageError
 from podsrl.run.metrics import step_metrics
@@ -21,6 +20,7 @@ from podsrl.systems.nudgerl import Contexts, Nudge, behind
 from podsrl.tasks.arithmetic import addition_task, first_words
 from podsrl.types import Group, Selection, Task, TokenMarkup
 from podsrl.update import group_advantages
+from population import Population, _answers
 from runs import config_of
 from tests.systems import made_up_groups
 

@@ -11,7 +11,6 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.population import Population, simulate
 from podsrl.control import Ask, View, make_budget
 from podsrl.lib.part_states import split_states, whole_states
 from podsrl.policy import prompt_ids
@@ -19,6 +18,7 @@ from podsrl.systems.xrpo import Examples, vector_of
 from podsrl.tasks.solved import with_examples
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Task, TokenMarkup
+from population import Population, simulate
 from tests.systems import made_up_groups
 from tests.systems.made_up_groups import rollout
 

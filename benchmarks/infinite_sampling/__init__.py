@@ -1,1 +1,0 @@
-"""Schedules of Infinite Sampling: simulated on recorded lengths, and timed in the engine."""
