@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loops import each
 from podsrl.control.candidates import first
 from podsrl.errors import UsageError
 from podsrl.generate import Request
@@ -141,41 +140,6 @@ def test_an_error_while_generating_loses_no_group_that_waits(monkeypatch: pytest
     assert trainer.collector.waiting is waiting
     trainer.collector.round = None
     assert lines(steps(trainer, 1)) == lines(steps(other, 1))
-
-
-@each(
-    "override",
-    [
-        *("steps.name=ahead", "budget.enough=mixed", "budget.rollouts=harder", "steer.close=until_mixed"),
-        *("steer.prune=random", "scale.generators=1"),
-    ],
-)
-def test_what_it_does_not_go_with_is_refused(override: str) -> None:
-    own = ("rollouts.generator=beside:beside",) if "ahead" in override else ()
-    own += ("options.random.at=4",) if "prune" in override else ()
-    option = override.partition("=")[0]
-    check_refused(f"replay.unfinished = 'keep' with {option} = .*; set {option} = ", *KEEP, override, *own)
-
-
-@each(
-    "overrides, message",
-    [
-        (("replay.surplus=1.5",), r"replay\.surplus = 1\.5 has no effect with replay\.unfinished = 'drop'"),
-        (("replay.most_age=2",), r"replay\.most_age = 2 has no effect"),
-        (("replay.unfinished=keep", "replay.surplus=1"), r"replay\.surplus.*1.*greater than 1|replay\.surplus"),
-        (("replay.unfinished=keep", "replay.surplus=2.1"), r"replay\.surplus"),
-        (("replay.unfinished=keep", "replay.most_age=0"), r"replay\.most_age"),
-        (("replay.unfinished=hold",), r"replay\.unfinished"),
-    ],
-)
-def test_values_that_are_none_are_refused(overrides: tuple[str, ...], message: str) -> None:
-    check_refused(message, *overrides)
-
-
-def test_rewards_of_whole_batches_are_refused() -> None:
-    check_refused(
-        "judges a group piece by piece", *KEEP, 'task.rewards={"light_rewards:varied" = 1.0}', "task.correct=correct"
-    )
 
 
 def test_several_processes_are_refused() -> None:

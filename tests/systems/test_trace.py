@@ -286,7 +286,7 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
         (("steer.prune=never",), r"budget\.rollouts .*= 'contrast' works with steer\.prune"),
         (
             ("task.environment=environments:echo",),
-            r"steer\.prune = 'contrast' sees rollouts that are written in one go",
+            r"steer\.prune = 'contrast' is for rollouts that are written in one go",
         ),
     ],
 )

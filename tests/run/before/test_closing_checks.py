@@ -1,98 +1,24 @@
-"""What `steer.close` refuses, in one line and before a model is read; and the bounds of rewards."""
+"""What closing groups goes by: rewards' bounds, what is kept of plenty, and advice."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pytest
-import torch
-from torch import Tensor
 
 from made import completion
 from podsrl.config.load import load_config
-from podsrl.errors import UsageError
 from podsrl.run.before.closing import closing_advice, kept_of_plenty, reward_bounds
 from podsrl.run.before.no_effect import without_effect
-from podsrl.run.before.prepare import prepare
 from podsrl.score import BOUNDS, EARNED, REWARDS, Scorer
 from podsrl.select import resolve_rule
-from podsrl.types import Group, Selection, Task
+from podsrl.types import Task
 from runs import config_of
-
-OWN = ['task.rewards={"light_rewards:slow" = 1.0}', "task.correct=correct"]
-SMALL = ("rollouts.num_rollouts=32", "select.num_kept=8", "task.reward_workers=1")
-
-
-def of_groups(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
-    return [torch.zeros(len(chosen.kept)) for chosen in selections]
-
-
-def prepared(*overrides: str) -> None:
-    prepare(config_of(*SMALL, *overrides)).close()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["select.rule=max_reward"], r"select\.rule = 'max_reward', which may read.*set select\.rule = 'max_variance'"),
-        (["budget.keep=mixed"], r"budget\.keep = 'mixed', which may read.*set budget\.keep = 'all'"),
-        (["budget.enough=mixed"], r"budget\.enough = 'mixed'"),
-        (["loss.shape=small_parts:later_less"], r"loss\.shape = \('small_parts:later_less',\)"),
-        (["select.num_kept=0.25"], r"select\.num_kept = 0\.25 of rollouts\.num_rollouts = 32: wanted a whole number"),
-        (["select.num_kept=32"], r"select\.num_kept = 32 of rollouts\.num_rollouts = 32"),
-        (["select.num_chunks=2"], r"set select\.num_chunks = 1"),
-        (["select.rule=max_signal", "select.num_kept=0.25"], r"select\.num_kept = 0\.25"),
-        (["select.rule=max_signal", "budget.rollouts=worth"], r"budget\.rollouts = 'worth': each of them decides"),
-        (["budget.rollouts=harder"], r"budget\.rollouts = 'harder': each of them decides"),
-        (
-            ["loss.advantage=test_closing_checks:of_groups"],
-            r"loss\.advantage = 'test_closing_checks:of_groups'.*f\(rewards\)",
-        ),
-        (
-            ['task.rewards={"light_rewards:varied" = 1.0}', "task.correct=correct"],
-            r"'light_rewards:varied' takes a batch",
-        ),
-        (OWN, r"set options\.certain\.lowest and"),
-        (["options.certain.lowest=1", "options.certain.highest=0"], "wanted lowest < highest"),
-        (["options.certain.middle=1"], r"options\.certain.*middle"),
-        (["steer.first=1"], r"steer\.first"),
-    ],
-)
-def test_what_needs_the_whole_group_is_refused(overrides: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=message) as error:
-        prepared("steer.close=certain", *overrides)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        (),
-        ("select.num_kept=7",),
-        ("select.rule=max_signal",),
-        ("loss.advantage=leave_one_out",),
-        (*OWN, "options.certain.lowest=0", "options.certain.highest=9"),
-    ],
-)
-def test_certain_goes_with_what_reads_kept_rewards_alone(overrides: tuple[str, ...]) -> None:
-    prepared("steer.close=certain", *overrides)
-
-
-def test_until_mixed_goes_with_other_rules_and_budgets_but_not_with_other_sizes() -> None:
-    prepared("steer.close=until_mixed", "select.rule=max_signal", "budget.keep=mixed", "budget.enough=mixed")
-    with pytest.raises(UsageError, match="each of them decides"):
-        prepared("steer.close=until_mixed", "budget.rollouts=worth")
 
 
 def test_of_plenty_max_signal_keeps_all_that_it_may_unless_an_odd_row_costs_more_than_it_brings() -> None:
     for overhead, num_kept, kept in ((13.0, 7, 7), (0.5, 7, 6), (1.0, 3, 2), (0.01, 8, 8), (math.inf, 5, 5)):
         assert kept_of_plenty(resolve_rule("max_signal", {"overhead": overhead}), num_kept) == kept
-
-
-def test_an_unknown_close_is_named_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"steer\.close = 'certian'.*certain"):
-        prepared("steer.close=certian")
 
 
 def test_bounds_are_those_of_the_weighted_sum_to_the_last_bit() -> None:

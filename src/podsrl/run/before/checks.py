@@ -9,13 +9,25 @@ from typing import Any
 import torch
 
 from podsrl.config.schema import RunConfig
+from podsrl.control import BRANCH, PRUNE
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
+from podsrl.lib.slots import GO_ON
 from podsrl.lib.torch_model import Limit
 from podsrl.policy import choose_device
 from podsrl.scale.generators.ray_cluster import Need, check_cluster
 from podsrl.scale.generators.ray_join import check_package
+
+_ENGINE = "use rollouts.generator = 'engine'"
+_ABILITIES = {
+    "join": ("later rollouts of a group", _ENGINE),
+    "start": ("rollouts that go on behind given tokens", _ENGINE),
+    "partial": ("the tokens of rollouts that it stops", _ENGINE),
+    "watch": ("rollouts that are seen while they are generated", _ENGINE),
+    "beside": ("generation beside the update", "set scale.generators = 1, name servers, or set steps.name = 'sync'"),
+}
+"""Ability of a generator -> what it is, and where to find it."""
 
 
 def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bool = True) -> None:
@@ -55,14 +67,25 @@ def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bo
         )
 
 
-def check_beside(config: RunConfig, *, is_beside: bool) -> None:
-    """A step that is generated ahead has a generator that goes on beside the update."""
-    if config.steps.is_ahead and not is_beside:
-        raise UsageError(
-            f"steps.name = 'ahead' generates beside the update, and rollouts.generator = "
-            f"{config.rollouts.generator!r} generates within this process: add --scale.generators=1, name servers, "
-            "or take --steps.name=sync"
-        )
+def needs(config: RunConfig) -> list[tuple[str, str]]:
+    """What the options of a run want of its generator: (option, ability of `Generator.abilities`)."""
+    found = [("steps.name = 'ahead'", "beside")] if config.steps.is_ahead else []
+    for slot in (PRUNE, BRANCH):
+        if (name := getattr(config.steer, slot.method)) != "never":
+            found.append((f"{slot.option} = {name!r}", "watch"))
+    if config.replay.unfinished == "keep":
+        found += [("replay.unfinished = 'keep'", ability) for ability in (*GO_ON, "partial")]
+    return found
+
+
+def check_kind(config: RunConfig, kind: Kind) -> None:
+    """What is known of a generator before it is made goes with the options; of the user's own, nothing is."""
+    if kind.own:
+        return
+    abilities = {*GO_ON, *(("watch", "partial") if kind.is_watching else ())}
+    if kind.is_beside or config.scale.generators:
+        abilities.add("beside")
+    check_abilities(needs(config), repr(config.rollouts.generator), abilities)
 
 
 def check_abilities(wanted: Iterable[tuple[str, str]], generator: str, abilities: Collection[str]) -> None:
@@ -75,14 +98,9 @@ def check_abilities(wanted: Iterable[tuple[str, str]], generator: str, abilities
     """
     for option, ability in wanted:
         if ability not in abilities:
-            why = {
-                "join": "later rollouts of a group",
-                "start": "rollouts that go on behind given tokens",
-                "partial": "the tokens of rollouts that it stops",
-            }.get(ability)
+            why, cure = _ABILITIES.get(ability, ("more than it can", _ENGINE))
             raise UsageError(
-                f"{option} asks for {why or 'more than it can'}, and the generator {generator} lacks the ability "
-                f"{ability!r}: use rollouts.generator = 'engine'"
+                f"{option} asks for {why}, and the generator {generator} lacks the ability {ability!r}: {cure}"
             )
 
 

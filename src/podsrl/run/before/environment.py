@@ -21,8 +21,8 @@ def find_environment(config: RunConfig, tasks: TaskSet, first: Task) -> tuple[En
         first: the question that it is tried on.
 
     Raises:
-        UsageError: there is no such environment or tool, or it gives what is no text, or it cannot go with
-            `steer.prune` or `steer.branch`; there are tools and an environment, or tools and plain text.
+        UsageError: there is no such environment or tool, or it gives what is no text; there are tools and an
+            environment, or tools and plain text.
     """
     task = config.task
     name = tasks.environment if task.environment is None else task.environment
@@ -44,12 +44,6 @@ def find_environment(config: RunConfig, tasks: TaskSet, first: Task) -> tuple[En
             name or "", tools=task.tools, workers=task.reward_workers, timeout_seconds=task.reward_timeout_seconds
         )
         on_error.callback(environment.close)
-        for slot, part in (("prune", config.steer.prune), ("branch", config.steer.branch)):
-            if part != "never":
-                raise UsageError(
-                    f"steer.{slot} = {part!r} sees rollouts that are written in one go, and {environment.option} "
-                    "answers between their turns: leave one of them out"
-                )
         warnings = tuple(environment.probe(first))
         on_error.pop_all()
     return environment, warnings

@@ -32,18 +32,18 @@ from podsrl.run.before.advice import (
     repeat_advice,
     split_note,
 )
-from podsrl.run.before.checks import check_beside, check_dtype, check_elsewhere, check_ray, check_trackers
-from podsrl.run.before.closing import check_closing, check_rewards, closing_advice, kept_of_plenty, reward_bounds
+from podsrl.run.before.checks import check_dtype, check_elsewhere, check_kind, check_ray, check_trackers
+from podsrl.run.before.closing import closing_advice, kept_of_plenty, reward_bounds
 from podsrl.run.before.costs import costs_advice, costs_notes, costs_of, rule_options
 from podsrl.run.before.data import load_task_set
 from podsrl.run.before.environment import check_earned, find_environment, talking, turn_notes
+from podsrl.run.before.exclusions import check_exclusions, check_pieces
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.offline import skip_unreachable_hub
 from podsrl.run.before.prompt_lengths import fit_prompts, looked_at
-from podsrl.run.before.replay import check_unfinished, replay_notes
+from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import check_sizes, grows_groups, make_parts
-from podsrl.run.before.steering import check_steering, check_watching
 from podsrl.score import EXTRACTORS, Environment, Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet
@@ -152,7 +152,7 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
     skip_unreachable_hub(config.model, config.task)
     found, of_rate, of_questions, of_prompts = _resolve_names(config), list[str](), list[str](), tuple[str, ...]()
     if is_trained:
-        check_watching(config, is_watching=found.generator.is_watching)
+        check_kind(config, found.generator)
     with excuse("what rollouts.generator needs"):
         found.generator.check()
     with excuse("what the model's options need"):
@@ -170,7 +170,6 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
         with excuse("the questions, their prompts and the rewards"):
             found = _with_questions(found, config, load_task_set(config.task), is_trained)
             on_error.callback(found.close)
-            check_unfinished(config, found.generator, found.scorer, has_turns=found.environment is not None)
             of_questions = _question_advice(config, found)
         # Its workers, where there are any, are ready by the time the prompts are tokenised.
         with excuse("the tokenizer and the prompts"):
@@ -230,11 +229,8 @@ def _resolve_names(config: RunConfig) -> Found:
     if bounds_of(groups, selections, bound) is not None and algorithm.loss.clip == "none":
         raise UsageError(f"{bound.option} bounds ratios, and loss.clip = 'none' has no bound: leave one of them out")
     check_baseline(config.correct.baseline, clip=algorithm.loss.clip, kl_beta=config.loss.kl_beta)
-    check_closing(config, advantage)
-    check_steering(config, slots)
+    check_exclusions(config, slots, advantage)
     replay_notes(config, slots)
-    is_own = ":" in generator.options_name  # only what it makes tells its abilities
-    check_beside(config, is_beside=is_own or generator.is_beside or config.scale.generators > 0)
     generator.check_run(config)
     return Found(
         generator=generator,
@@ -274,7 +270,7 @@ def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained:
         check_earned(environment, {*rewards, correct, format})
         warnings = (*scorer.probe(first), *of_environment)
         if is_trained:
-            check_rewards(config, scorer)
+            check_pieces(config, scorer, environment)
             kept = config.select.num_kept
             if config.steer.close == "certain" and isinstance(kept, int):
                 kept = kept_of_plenty(found.rule, kept)

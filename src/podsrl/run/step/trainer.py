@@ -34,14 +34,13 @@ from podsrl.lib.seeds import seed_globals, selection_generator
 from podsrl.lib.torch_model import end_token_ids
 from podsrl.lib.user_function import check_is_no_import
 from podsrl.policy import load_policy
-from podsrl.run.before.checks import check_abilities, check_beside, check_generator, check_processes, check_window
+from podsrl.run.before.checks import check_abilities, check_generator, check_processes, check_window, needs
 from podsrl.run.before.fit import fit
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
-from podsrl.run.before.replay import check_replay, needs
+from podsrl.run.before.replay import check_replay
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import at_most
-from podsrl.run.before.steering import check_watching
 from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.saving.inputs import describe_inputs
 from podsrl.run.step.agreement import check_same_choice, check_same_run
@@ -147,11 +146,8 @@ class Trainer:
         longest = longest_asked(config, self.model, self.parts)
         with ExitStack() as on_error:
             on_error.callback(generator.close)
-            abilities = abilities_of(generator)
-            check_beside(config, is_beside="beside" in abilities)
-            check_watching(config, is_watching="watch" in abilities)
-            check_abilities(needs(config), type(generator).__name__, abilities)
-            check_abilities(self.parts.slots.abilities(), type(generator).__name__, abilities)
+            wanted = (*needs(config), *self.parts.slots.abilities())
+            check_abilities(wanted, type(generator).__name__, abilities_of(generator))
             with self.parts.generator.calling():
                 self.generation = describe_generation(
                     generator,

@@ -1,0 +1,139 @@
+"""What a run refuses before a model is read: in one line, which names both options, the numbers and the cure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from loops import each
+from podsrl.config.load import load_config
+from podsrl.errors import UsageError
+from podsrl.run.before.prepare import prepare
+from podsrl.types import Group, Selection
+from runs import config_of
+
+SMALL = ("rollouts.num_rollouts=32", "select.num_kept=8", "task.reward_workers=1")
+OWN = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=correct")
+BATCH = ('task.rewards={"light_rewards:varied" = 1.0}', "task.correct=correct")
+RANDOM, FORKED = ("steer.prune=random", "options.random.at=3"), ("steer.branch=small_steering:Forked",)
+CERTAIN, MIXED = ("steer.close=certain",), ("steer.close=until_mixed",)
+KEPT = ("replay.unfinished=keep", "replay.surplus=2")
+ECHO = ("task.environment=environments:echo",)
+AHEAD = ("steps.name=ahead",)
+TOOLS = ("task.tools=kitchen:price",)
+
+
+def of_groups(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
+    return [torch.zeros(len(chosen.kept)) for chosen in selections]
+
+
+REFUSED = [
+    # groups that are closed when their outcome is certain
+    ((*CERTAIN, "select.rule=max_reward"), "steer.close = 'certain'", "select.rule = 'max_reward'", "'max_variance'"),
+    ((*CERTAIN, "budget.keep=mixed"), "steer.close = 'certain'", "budget.keep = 'mixed'", "budget.keep = 'all'"),
+    ((*CERTAIN, "budget.enough=mixed"), "steer.close = 'certain'", "budget.enough = 'mixed'", "'one_round'"),
+    ((*CERTAIN, "loss.shape=small_parts:later_less"), "loss.shape = ('small_parts:later_less',)", "loss.shape = ()"),
+    ((*CERTAIN, "select.num_kept=0.25"), "select.num_kept = 0.25 of rollouts.num_rollouts = 32", "whole number below"),
+    ((*CERTAIN, "select.num_kept=32"), "select.num_kept = 32 of rollouts.num_rollouts = 32"),
+    ((*CERTAIN, "select.num_chunks=2"), "select.num_chunks = 2", "select.num_chunks = 1"),
+    ((*CERTAIN, "select.rule=max_signal", "select.num_kept=0.25"), "select.num_kept = 0.25"),
+    ((*CERTAIN, "budget.rollouts=harder"), "budget.rollouts = 'harder'", "budget.rollouts = 'equal'"),
+    ((*CERTAIN, "loss.advantage=test_refusals:of_groups"), "'test_refusals:of_groups'", "f(rewards)"),
+    ((*CERTAIN, *BATCH), "steer.close = 'certain'", "'light_rewards:varied'", "f(task, completion)"),
+    ((*CERTAIN, *OWN), "set options.certain.lowest and"),
+    ((*CERTAIN, "options.certain.lowest=1", "options.certain.highest=0"), "wanted lowest < highest"),
+    ((*CERTAIN, "options.certain.middle=1"), "options.certain", "middle"),
+    ((*CERTAIN, "steer.first=1"), "steer.first"),
+    (("steer.close=certian",), "steer.close = 'certian'", "'certain'"),
+    ((*MIXED, "select.rule=max_signal", "budget.rollouts=worth"), "steer.close = 'until_mixed'", "'worth'"),
+    # rollouts that are watched, and forks
+    ((*FORKED, *MIXED), "steer.close = 'until_mixed'", "steer.branch = 'small_steering:Forked'", "'never'"),
+    ((*FORKED, "select.num_chunks=2"), "select.num_chunks = 2", "steer.branch = ", "of up to 35 rollouts"),
+    (("steer.prune=random", "options.random.at=16"), "16 tokens", "max_new_tokens = 16", "at most 15"),
+    (("steer.prune=random",), "options.random"),
+    (("steer.prune=random", "options.random={at=3,share=1.0}"), "options.random.share"),
+    (("steer.prune=small_steering:nothing",), "steer.prune = ", "no 'nothing' in 'small_steering'"),
+    ((*RANDOM, *ECHO), "steer.prune = 'random'", "environments:echo", "'never'"),
+    # what a generator cannot
+    ((*FORKED, "rollouts.generator=vllm+http://127.0.0.1:9"), "steer.branch = ", "vllm+http", "'watch'", "'engine'"),
+    ((*RANDOM, "rollouts.generator=vllm"), "steer.prune = 'random'", "'vllm'", "'watch'", "'engine'"),
+    ((*KEPT, "rollouts.generator=vllm"), "replay.unfinished = 'keep'", "'partial'", "'engine'"),
+    (AHEAD, "steps.name = 'ahead'", "'engine'", "'beside'", "scale.generators = 1", "steps.name = 'sync'"),
+    # groups that wait for later steps
+    ((*KEPT, *AHEAD, "rollouts.generator=beside:beside"), "replay.unfinished = 'keep'", "'ahead'", "'sync'"),
+    ((*KEPT, "budget.enough=mixed"), "replay.unfinished = 'keep'", "budget.enough = 'mixed'", "'one_round'"),
+    ((*KEPT, "budget.rollouts=harder"), "replay.unfinished = 'keep'", "budget.rollouts = 'harder'", "'equal'"),
+    ((*KEPT, *MIXED), "replay.unfinished = 'keep'", "steer.close = 'until_mixed'", "steer.close = 'never'"),
+    ((*KEPT, *RANDOM), "replay.unfinished = 'keep'", "steer.prune = 'random'", "steer.prune = 'never'"),
+    ((*KEPT, "scale.generators=1"), "replay.unfinished = 'keep'", "scale.generators = 1", "scale.generators = 0"),
+    ((*KEPT, *BATCH), "replay.unfinished = 'keep'", "'light_rewards:varied'", "'drop'"),
+    ((*KEPT, *ECHO), "replay.unfinished = 'keep'", "environments:echo", "'drop'"),
+    (("replay.surplus=1.5",), "replay.surplus = 1.5 has no effect with replay.unfinished = 'drop'"),
+    (("replay.most_age=2",), "replay.most_age = 2 has no effect"),
+    (("replay.unfinished=keep", "replay.surplus=1"), "replay.surplus"),
+    (("replay.unfinished=keep", "replay.surplus=2.1"), "replay.surplus"),
+    (("replay.unfinished=keep", "replay.most_age=0"), "replay.most_age"),
+    (("replay.unfinished=hold",), "replay.unfinished"),
+    # tools, environments
+    ((*TOOLS, *ECHO), "task.tools", "task.environment = 'environments:echo'", "leave one of them out"),
+    (TOOLS, "task.tools", "set task.chat = true"),
+    (("task.tools=kitchen:spoon", "task.chat=true"), "no 'spoon' in 'kitchen'"),
+    (("task.rewards={environment = 1.0}", "task.correct=environment"), "'environment'", "task.environment"),
+    # what is kept
+    (("select.num_kept=33",), "select.num_kept = 33 is more than rollouts.num_rollouts = 32"),
+    (("select.num_kept=33", "select.rule=keep_all"), "select.num_kept = 33 is more than rollouts.num_rollouts = 32"),
+    (("select.rule=keep_all",), "keep_all got num_kept = 8 of 32 rollouts"),
+    (("select.rule=keep_all", "select.num_kept=0.25"), "keep_all got num_kept = 8 of 32 rollouts"),
+    (("select.num_kept=1",), "select.num_kept = 1: wanted a whole number 2 ..", "or a share"),
+    *(((f"select.num_kept={m}",), f"select.num_kept = {m}: wanted") for m in ("1.0", "1.5", "0.0", "nan")),
+    (("select.num_kept=true",), "select.num_kept = True: wanted"),
+    (("select.num_kept=a_quarter",), "select.num_kept = 'a_quarter': wanted"),
+    (("select.num_kept=0.5", "select.num_chunks=3"), "select.num_chunks = 3 does not divide"),
+    (("select.num_kept=0.5", "select.num_chunks=32"), "select.num_chunks = 32", "at least 2 kept"),
+]
+
+
+@each("case", REFUSED, few=30)
+def test_what_does_not_go_together_is_refused(case: tuple[Sequence[str], ...]) -> None:
+    overrides, *named = case
+    with pytest.raises(UsageError) as error:
+        prepare(config_of(*SMALL, *overrides))
+    text = str(error.value)
+    assert "\n" not in text and all(part in text for part in named), text
+
+
+@each(
+    "overrides",
+    [
+        CERTAIN,
+        (*CERTAIN, "select.num_kept=7"),
+        (*CERTAIN, "select.rule=max_signal"),
+        (*CERTAIN, "loss.advantage=leave_one_out"),
+        (*CERTAIN, *OWN, "options.certain.lowest=0", "options.certain.highest=9"),
+        (*MIXED, "select.rule=max_signal", "budget.keep=mixed", "budget.enough=mixed"),
+    ],
+)
+def test_closing_goes_with_what_reads_kept_rewards_alone(overrides: Sequence[str]) -> None:
+    prepare(config_of(*SMALL, *overrides)).close()
+
+
+def test_an_evaluation_is_not_watched_so_any_generator_does() -> None:
+    config = config_of(*SMALL, *RANDOM, "rollouts.generator=beside:beside")
+    prepare(config, is_trained=False).close()
+
+
+@each(
+    "system, overrides, named",
+    [
+        ("dots", ("options.difficulty.num_references=505",), ("num_references = 505", "504")),
+        ("dots", ("rollouts.num_prompts=505",), ("num_prompts = 505", "'difficulty'", "504")),
+        ("dps", ("rollouts.num_prompts=505",), ("num_prompts = 505", "'dynamics'", "504")),
+    ],
+)
+def test_a_part_may_refuse_a_set_that_is_too_small(system: str, overrides: Sequence[str], named: Sequence[str]) -> None:
+    with pytest.raises(UsageError) as error:
+        prepare(load_config(f"systems/{system}", overrides))
+    assert all(part in str(error.value) for part in named)
