@@ -165,7 +165,6 @@ ODD: dict[str, Callable[[], Any]] = {
     "raise SystemExit": lambda: sys.exit(),
     "raise SystemExit 0": lambda: sys.exit(0),
     "raise SystemExit text": lambda: sys.exit("text"),
-    "raise KeyboardInterrupt": lambda: _raise(KeyboardInterrupt()),
     "raise GeneratorExit": lambda: _raise(GeneratorExit()),
     "raise StopIteration": lambda: _raise(StopIteration(5)),
     "raise CancelledError": lambda: _raise(asyncio.CancelledError()),
@@ -183,7 +182,6 @@ ODD: dict[str, Callable[[], Any]] = {
     "return dict": lambda: {"reward": 1},
     "return complex": lambda: 1j,
     "return Touchy": Touchy,
-    "return BadFloat": lambda: BadFloat(1.0),
     "return generator": lambda: (x for x in (1, 2)),
     "return deep": lambda: eval("[" * 50 + "]" * 50),
     # odd deeds with a value: valid
@@ -205,6 +203,8 @@ ODD: dict[str, Callable[[], Any]] = {
     "do close low": lambda: 1 + _close(range(3, 51)),
     "do write low": lambda: 1 + _write(b"garbage\n" * 9, range(3, 51)),
     # ends or stops the worker: invalid
+    "end KeyboardInterrupt": lambda: _raise(KeyboardInterrupt()),
+    "end BadFloat": lambda: BadFloat(1.0),
     "end exit": lambda: os._exit(0),
     "end exit 7": lambda: os._exit(7),
     "end abort": os.abort,

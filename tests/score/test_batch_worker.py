@@ -10,7 +10,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from podsrl.errors import RewardError
@@ -131,20 +130,15 @@ def test_the_process_and_its_module_live_on(functions: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["draws", "draws_torch"])
-def test_random_numbers_are_those_of_a_call_here_and_so_are_the_next(functions: Any, name: str) -> None:
-    import torch
-
-    judge = judge_of("f", getattr(functions, name))
-    found = []
-    worker = worker_of(functions, name)
-    for call in (judge, lambda rows: worker.judge(f"trl_rewards:{name}", rows)):
-        random.seed(7)
-        np.random.seed(7)
-        torch.manual_seed(7)
-        values = [call(ROWS).values, call(ROWS).values]
-        found.append((values, random.random(), np.random.rand(), torch.rand(2).tolist()))
-    worker.close()
-    assert found[0] == found[1] and len({*found[0][0][0], *found[0][0][1]}) == 6
+def test_random_numbers_are_those_of_the_batch_and_the_run_s_own_go_on(functions: Any, name: str) -> None:
+    state, found = random.getstate(), []
+    for _ in range(2):
+        worker = worker_of(functions, name)
+        found += [worker.judge(f"trl_rewards:{name}", ROWS).values for _ in range(2)]
+        found.append(worker.judge(f"trl_rewards:{name}", texts("a", "b", "c")).values)
+        worker.close()
+    assert found[0] == found[1] == found[3] == found[4] and found[2] == found[5]
+    assert len({*found[0], *found[2]}) == 6 and random.getstate() == state
 
 
 def test_torch_has_the_main_process_s_threads(functions: Any) -> None:

@@ -68,17 +68,19 @@ def test_a_function_that_no_worker_finds_runs_here_and_is_warned_of(monkeypatch:
         assert not panel.has_workers
 
 
-def test_a_column_that_cannot_be_sent_keeps_trl_s_form_here() -> None:
-    name, task = "panel_rewards:checks", Task(id="a", prompt="x", answer="1", columns={"checker": len})
+def test_a_column_that_cannot_be_sent_is_an_error_and_another_value_is_not() -> None:
+    name = "panel_rewards:checks"
+    sent, kept = (Task(id="a", prompt="x", answer="1", columns={"checker": value}) for value in (len, lambda text: 1))
     with Panel({name: "--reward"}) as panel:
-        assert panel.judge_in_parts(name, rows_of("ab", task), 2, lambda done: None).values == [1.0, 1.0]
-        assert "column 'checker'" in panel.warnings[0]
+        assert panel.judge_in_parts(name, rows_of("ab", sent), 2, lambda done: None).values == [1.0, 1.0]
+        with pytest.raises(RewardError, match="column 'checker'"):
+            panel.judge(name, rows_of("a", kept))
     with Panel({"panel_rewards:picky": "--reward"}) as panel, pytest.raises(RewardError, match="column 'checker'"):
-        panel.judge("panel_rewards:picky", rows_of("a", task))
+        panel.judge("panel_rewards:picky", rows_of("a", kept))
 
 
 def test_quick_known_functions_may_be_sent_to_workers_too_and_read_no_columns() -> None:
-    task = Task(id="a", prompt="x", answer="1", columns={"checker": len})
+    task = Task(id="a", prompt="x", answer="1", columns={"checker": lambda text: 1})
     for has_quick_here in (True, False):
         with Panel({"format": "--reward"}, num_workers=1, has_quick_here=has_quick_here) as panel:
             assert panel.has_workers is not has_quick_here

@@ -13,7 +13,7 @@ from test_scorer_workers import SUM
 
 from podsrl.lib.channel import Frame
 from podsrl.score import REWARDS, Scorer
-from podsrl.score.base import Fault, Rows
+from podsrl.score.base import Rows
 from podsrl.score.panel import Panel
 from podsrl.score.workers.dispatcher import LEAST_LIMIT_SECONDS, Dispatcher
 from podsrl.score.workers.pool import WorkerPool
@@ -22,6 +22,7 @@ from podsrl.types import Task
 from waiting import is_alive, wait_for
 
 BOMB = r"\boxed{9^{9^{9^9}}}"
+GOOD = {"values": [1.0], "faults": []}
 DEADLY = """
 import os, signal, sys, time
 
@@ -137,7 +138,16 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [[0, 0.1, 1.0], [1, 0.1, 1.0, 2], [1, -1.0, 1.0], [1, math.inf, 1.0], [1, 0.1, 5], "ready", {"failed": "no"}, None],
+    [
+        [0, 0.1, GOOD],
+        [1, 0.1, GOOD, 2],
+        [1, -1.0, GOOD],
+        [1, math.inf, GOOD],
+        [1, 0.1, 5],
+        "ready",
+        {"failed": "no"},
+        None,
+    ],
     ids=repr,
 )
 def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Path, message: Any) -> None:
@@ -153,7 +163,8 @@ def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Pat
         worker.channel.read = lambda: iter([frame])  # type: ignore[method-assign]
         worker.channel._end.shutdown(0)  # wakes the thread
         wait_for(lambda: job.outcome is not None)
-        assert isinstance(job.outcome, Fault) and job.outcome.kind == "died"
-        assert "what is no answer" in job.outcome.reason or "no value" in job.outcome.reason
+        [fault] = job.faults
+        assert fault.kind == "died"
+        assert "what is no answer" in fault.reason or "no value" in fault.reason
         assert workers.judge(name, rows(["bb"])).values == [2.0]
         assert is_alive(worker.supervisor_pid)

@@ -126,7 +126,7 @@ def test_answers_come_while_the_caller_does_something_else(user_folder: Path) ->
         workers.submit([TASK], ["a"])
         [(_, job)] = workers._jobs.values()
         wait_for(lambda: job.outcome is not None)
-        assert job.outcome == 1.0
+        assert job.outcome.values == [1.0]
 
 
 def test_the_caller_may_be_any_thread(user_folder: Path) -> None:
@@ -211,7 +211,7 @@ def test_time_in_which_the_whole_process_stood_still_does_not_count(user_folder:
         wait_for(lambda: bool(dispatcher._workers[0].jobs))
         dispatcher._last_poll -= 1000  # as if the machine had slept
         time.sleep(0.7)
-        [job] = [job for _, job in workers._jobs.values() if job.text == "hang"]
+        [job] = [job for (_, _, text), (_, job) in workers._jobs.items() if text == "hang"]
         assert job.outcome is None and dispatcher._now < 500
 
 

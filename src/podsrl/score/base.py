@@ -101,11 +101,14 @@ def fault_of(name: str, error: BaseException, what: str = "reward") -> Fault:
     """Describe an exception that the function `name`, such as a reward, raised, with its place in the user's code.
 
     The message of some exceptions holds the whole completion, and metrics hold the reason: a long one is cut.
+    KeyboardInterrupt is Ctrl-C and no function's fault: it is raised again.
 
     Example:
         >>> fault_of("mine", ZeroDivisionError("division by zero")).reason
         "reward 'mine' raised ZeroDivisionError: division by zero"
     """
+    if isinstance(error, KeyboardInterrupt):
+        raise error
     kind: FaultKind = "exhausted" if isinstance(error, (MemoryError, RecursionError)) else "raised"
     return Fault(kind=kind, reason=f"{what} '{name}' raised {one_line(reason_of(error), _MAX_REASON)}")
 

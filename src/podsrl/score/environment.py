@@ -9,7 +9,7 @@ from podsrl.errors import UsageError
 from podsrl.score.base import Fault
 from podsrl.score.rewards import is_importable_by_workers
 from podsrl.score.workers.dispatcher import Dispatcher
-from podsrl.score.workers.jobs import task_to_json
+from podsrl.score.workers.jobs import write_task
 from podsrl.score.workers.pool import MEMORY_BYTES, default_workers
 from podsrl.score.workers.tools import find_replies, find_tools
 from podsrl.score.workers.turns import WANTED, Reply, TurnJob
@@ -55,7 +55,7 @@ class Environment:
 
     def ask(self, task: Task, turns: Sequence[str]) -> TurnJob:
         """Begin to ask what is said after the model's turns. RewardError: a column of the task cannot be sent."""
-        job = TurnJob(self.name, task_to_json(task), turns)
+        job = TurnJob(self.name, write_task(task), turns)
         self._dispatcher.add([job])
         return job
 

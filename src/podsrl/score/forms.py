@@ -30,7 +30,6 @@ from typing import Any, cast
 from podsrl.errors import RewardError, UsageError, nearest
 from podsrl.lib.user_function import is_asynchronous
 from podsrl.score.base import WANTED, BatchReward, Fault, Reward, RowReward, Rows, Values, collect, fault_of, read_value
-from podsrl.score.guard import Guard
 from podsrl.types import Task
 
 BATCH_ARGUMENTS = frozenset({"prompts", "completions", "completion_ids"})
@@ -85,15 +84,13 @@ class RowForm:
     def __call__(self, rows: Rows) -> Values:
         keys = [(id(task), text) for task, text in zip(rows.tasks, rows.texts, strict=True)]
         tasks = dict(zip(keys, rows.tasks, strict=True))
-        with Guard() as guard:
-            found = {key: self._outcome(guard, task, key[1]) for key, task in tasks.items()}
+        found = {key: self._outcome(task, key[1]) for key, task in tasks.items()}
         return collect([found[key] for key in keys])
 
-    def _outcome(self, guard: Guard, task: Task, text: str) -> float | Fault:
+    def _outcome(self, task: Task, text: str) -> float | Fault:
         try:
             value = self._function(task, text)
         except BaseException as error:  # SystemExit too
-            guard.check()
             return fault_of(self._name, error)
         return read_value(self._name, value)
 
@@ -128,15 +125,13 @@ class BatchForm:
         if len(rows) == 0:
             return collect([])
         arguments = self._arguments(rows)
-        with Guard() as guard:
-            try:
-                returned = items_of(self._function(**arguments))
-            except BaseException as error:  # SystemExit too
-                guard.check()
-                failure = fault_of(self._name, error)
-            else:
-                items = checked_items(self._name, returned, len(rows))
-                return collect([read_value(self._name, value) for value in items])
+        try:
+            returned = items_of(self._function(**arguments))
+        except BaseException as error:  # SystemExit too
+            failure = fault_of(self._name, error)
+        else:
+            items = checked_items(self._name, returned, len(rows))
+            return collect([read_value(self._name, value) for value in items])
         if len(rows) == 1:
             return collect([failure])
         alone = [self(rows.part(slice(row, row + 1))) for row in range(len(rows))]

@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 
-from podsrl.errors import RewardError
 from podsrl.lib.seeds import set_global_seed
 from podsrl.score.base import Rows, Values
 from podsrl.score.forms import BatchForm, RowForm, judge_of
 from podsrl.score.rewards import REWARDS, SLOW, find_reward, is_importable_by_workers
-from podsrl.score.workers.jobs import task_to_json
 from podsrl.score.workers.pool import BatchWorker, WorkerPool
 from podsrl.types import Task
 
@@ -29,7 +27,7 @@ class Panel:
 
     Functions that may be slow (mathematics, and a user's own) run in worker processes, which start with the first
     `start`, `submit` or `judge`: those of the row form in several, those of TRL's form in one that gets whole batches.
-    Functions that a worker cannot import, or that read columns which cannot be sent to one, run in the caller's thread.
+    Functions that a worker cannot import run in the caller's thread.
 
     Args:
         options: name of each function, as `find_reward` knows it -> the option it comes from.
@@ -82,17 +80,8 @@ class Panel:
             f"reward '{name}' runs in the main process, without a time limit: {why}" for name, why in self._here.items()
         ]
 
-    def start(self, task: Task) -> None:
-        """Begin to start the worker processes for tasks like this one, without waiting for them.
-
-        Functions of TRL's form stay in this process if they read a column that cannot be sent to a worker.
-        """
-        for name, form in list(self._batches.items()):
-            try:
-                task_to_json(task, reads=form.reads)
-            except RewardError as error:
-                self._here[name] = str(error)
-                del self._batches[name]
+    def start(self) -> None:
+        """Begin to start the worker processes, without waiting for them."""
         self._pool.start()
         if self._batches:
             self._batch_worker.start()
@@ -129,8 +118,7 @@ class Panel:
         step of a run. RewardError: as of `judge`.
         """
         set_global_seed(0)
-        if rows.tasks:
-            self.start(rows.tasks[0])
+        self.start()
         if name in self._rows:
             self.submit(rows.tasks, rows.texts)
         found = Values(values=[], faults={})

@@ -90,12 +90,14 @@ class Dispatcher:
         self._lost_seconds = 0.0
 
     def outcome(self, job: Job) -> Any:
-        """Wait for a job. RewardError: the workers cannot be started."""
+        """Wait for a job. RewardError: the workers cannot be started, or its function breaks its contract."""
         while job.outcome is None and not self._error and not self._is_closed:
             if job.done.acquire(timeout=_TICK_SECONDS):
                 job.done.release()  # another thread may wait for it too
         if job.outcome is None:
             raise RewardError(self._error or "the reward workers are closed")
+        if isinstance(job.outcome, RewardError):
+            raise job.outcome
         return job.outcome
 
     def close(self) -> None:
@@ -189,8 +191,10 @@ class Dispatcher:
             ):
                 outcome = worker.jobs[0].read(body)
                 worker.first += 1
-                self._finish(worker.jobs.popleft(), outcome, seconds)
-                if isinstance(outcome, Fault) and outcome.kind == "exhausted":  # the next row begins with all memory
+                job = worker.jobs.popleft()
+                self._finish(job, outcome, seconds)
+                has_limit = self._setup.memory_bytes is not None
+                if has_limit and any(fault.kind == "exhausted" for fault in job.faults):  # the next has all memory
                     self._lost_seconds += seconds
                     worker.stop()
                     self._replace(worker, list(worker.jobs))

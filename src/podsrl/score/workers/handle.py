@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -60,10 +61,10 @@ class WorkerHandle:
         return self._supervisor.pid
 
     def send(self, jobs: Sequence[Job]) -> None:
-        """Send jobs of one kind to the worker, which is idle. OSError: the worker has ended."""
+        """Send jobs to the worker, which is idle. OSError: the worker has ended."""
         self.channel.max_bytes = max(job.max_answer_bytes for job in jobs)
         self.jobs.extend(jobs)
-        self.channel.put(jobs[0].message(jobs, self.first))
+        self.channel.put(self.first, pickle.dumps([job.content for job in jobs]))
 
     def reap(self) -> str:
         """Clean up after a worker that has closed its socket. How it ended, for messages."""

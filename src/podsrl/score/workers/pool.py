@@ -14,15 +14,13 @@ import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from podsrl.errors import RewardError
 from podsrl.lib.machine import num_cores
 from podsrl.score.base import Fault, FaultKind, Rows, Values, collect
 from podsrl.score.forms import BatchForm
 from podsrl.score.rewards import REWARDS, SLOW, modules_of
 from podsrl.score.workers.dispatcher import START_SECONDS, Dispatcher
-from podsrl.score.workers.jobs import BatchJob, RowJob, task_to_json
+from podsrl.score.workers.jobs import RowsJob, write_task
 from podsrl.score.workers.worker import Setup
 from podsrl.types import Task
 
@@ -67,8 +65,8 @@ class WorkerPool:
         is_capped: bool = False,
     ) -> None:
         self._names = tuple(names)
-        self._jobs: dict[tuple[str, int, str], tuple[Task, RowJob]] = {}  # by function, task object and text
-        self._sent: dict[tuple[int, bool], tuple[Task, list[Any]]] = {}
+        self._jobs: dict[tuple[str, int, str], tuple[Task, RowsJob]] = {}  # by function, task object and text
+        self._sent: dict[tuple[int, bool], tuple[Task, bytes]] = {}
         setup = Setup(names=self._names, memory_bytes=memory_bytes, modules=modules_of(self._names))
         self._dispatcher = Dispatcher(setup, num_workers or default_workers(), timeout_seconds, is_capped=is_capped)
         self._end = weakref.finalize(self, self._dispatcher.close)
@@ -85,7 +83,7 @@ class WorkerPool:
             for name in self._names:
                 key = (name, id(task), text)
                 if key not in self._jobs:
-                    job = RowJob(name, self._to_json(name, task), text)
+                    job = RowsJob(name, [self._write(name, task)], [text], [()])
                     self._jobs[key] = task, job  # holds the task, so that no other object gets its id
                     new.append(job)
         if new:
@@ -100,7 +98,8 @@ class WorkerPool:
         """Judge by one of the functions. RewardError: the workers cannot start, or a column cannot be sent to them."""
         self.submit(rows.tasks, rows.texts)
         jobs = [self._jobs[name, id(task), text][1] for task, text in zip(rows.tasks, rows.texts, strict=True)]
-        outcomes = [self._dispatcher.outcome(job) for job in jobs]
+        judged = [self._dispatcher.outcome(job) for job in jobs]
+        outcomes = [values.faults.get(0, values.values[0]) for values in judged]
         stopped = {
             row: outcome
             for row, outcome in enumerate(outcomes)
@@ -109,14 +108,14 @@ class WorkerPool:
         found = collect([0.0 if row in stopped else outcome for row, outcome in enumerate(outcomes)])
         return replace(found, stopped=stopped, seconds=[job.seconds for job in jobs])
 
-    def _to_json(self, name: str, task: Task) -> list[Any]:
+    def _write(self, name: str, task: Task) -> bytes:
         """A task's form for the workers; the known functions read no columns."""
         is_known = name in REWARDS
         key = (id(task), is_known)
         if key not in self._sent:
             if len(self._sent) >= _MAX_SENT:
                 self._sent.clear()
-            self._sent[key] = task, task_to_json(task, reads=lambda column: not is_known)
+            self._sent[key] = task, write_task(task, reads=lambda column: not is_known)
         return self._sent[key][1]
 
     def forget(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:
@@ -147,9 +146,8 @@ class BatchWorker:
 
     The process starts with the first batch, or `start`, and lives as long as the run, so what a function keeps in its
     module stays there; only a call that hits the limit, or ends the process, makes it start again. Such a function
-    often holds a model: there is no limit of memory, and torch has the main process's number of threads. Random numbers
-    continue from the main process's state, which then continues from theirs. The limit also holds for loading the
-    functions, and after an exception for the calls row by row.
+    often holds a model: there is no limit of memory, and torch has the main process's number of threads. The limit also
+    holds for loading the functions, and after an exception for the calls row by row.
     """
 
     def __init__(self, forms: Mapping[str, BatchForm], *, timeout_seconds: float) -> None:
@@ -173,11 +171,14 @@ class BatchWorker:
         """
         if len(rows) == 0:
             return collect([])
-        job = BatchJob(name, self._forms[name], rows)
+        form = self._forms[name]
+        form.check(rows)
+        written = {id(task): write_task(task, reads=form.reads) for task in rows.tasks}
+        token_ids = rows.token_ids if form.reads("completion_ids") else [()] * len(rows)
+        tasks = [written[id(task)] for task in rows.tasks]
+        job = RowsJob(name, tasks, rows.texts, token_ids, _num_threads())
         self._dispatcher.add([job])
-        outcome: Values | RewardError = self._dispatcher.outcome(job)
-        if isinstance(outcome, RewardError):
-            raise outcome
+        outcome: Values = self._dispatcher.outcome(job)
         return replace(outcome, seconds=[job.seconds / len(rows)] * len(rows))
 
     def close(self) -> None:
@@ -189,3 +190,8 @@ def _cuda_device() -> int:
     """The GPU that a function in the main process would find as its own; 0 where it has chosen none."""
     torch = sys.modules.get("torch")
     return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_initialized() else 0
+
+
+def _num_threads() -> int:
+    torch = sys.modules.get("torch")
+    return 0 if torch is None else int(torch.get_num_threads())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,9 +17,8 @@ from podsrl.errors import short
 from podsrl.lib.channel import Malformed
 from podsrl.lib.resolve import Table, resolve
 from podsrl.lib.user_function import check_arguments
-from podsrl.score.base import Fault, fault_of, read_value
-from podsrl.score.guard import Guard
-from podsrl.score.workers.jobs import Job, read_fault, read_tasks, seed_row, seeded
+from podsrl.score.base import Fault, Rows, fault_of, read_value
+from podsrl.score.workers.jobs import Job, read_fault, read_task, seeded
 from podsrl.types import Task
 
 WANTED = "a function reply(task, turns) -> text, or None for the end; or (text or None, reward of the turn)"
@@ -51,18 +50,12 @@ ENVIRONMENTS: Table[ReplyFunction] = Table({"columns": "podsrl.tasks.columns:rep
 
 
 class TurnJob(Job):
-    """The turns of one rollout, with its task as `task_to_json` gave it."""
+    """The turns of one rollout, with its task as `write_task` gave it."""
 
     max_answer_bytes = 8 * MAX_CHARACTERS
 
-    def __init__(self, name: str, task: list[Any], turns: Sequence[str]) -> None:
-        super().__init__(name)
-        self.task, self.turns = task, turns
-        self.outcome: Reply | Fault | None = None
-
-    @staticmethod
-    def message(jobs: Sequence[TurnJob], first: int) -> dict[str, Any]:
-        return {"turns": [[number, job.name, job.task, [*job.turns]] for number, job in enumerate(jobs, first)]}
+    def __init__(self, name: str, task: bytes, turns: Sequence[str]) -> None:
+        super().__init__(name, task, [*turns])
 
     def read(self, body: Any) -> Reply | Fault:
         match body:
@@ -92,23 +85,20 @@ def find_environment(name: str) -> ReplyFunction:
     return found
 
 
-def answer_turns(functions: Mapping[str, ReplyFunction], message: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
-    """In a worker: the number and the answer of each job of a message in turn."""
-    for number, name, task_json, turns in message["turns"]:
-        [task] = read_tasks([task_json])
-        seed = partial(seed_row, name, task, "\0".join(turns))
-        reply = seeded(partial(_reply, name, functions[name], task, turns), seed)
-        yield number, [reply.kind, reply.reason] if isinstance(reply, Fault) else asdict(reply)
+def answer_turns(functions: Mapping[str, ReplyFunction], name: str, content: bytes, turns: list[str]) -> Any:
+    """In a worker: answer the turns of a job, with its content as arguments."""
+    task = read_task(content)
+    rows = Rows(tasks=[task], texts=["\0".join(turns)], token_ids=[()])
+    reply = seeded(partial(_reply, name, functions[name], task, turns), name, rows)
+    return [reply.kind, reply.reason] if isinstance(reply, Fault) else asdict(reply)
 
 
 def _reply(name: str, function: ReplyFunction, task: Task, turns: Sequence[str]) -> Reply | Fault:
     what = getattr(function, "what", "environment")
-    with Guard() as guard:
-        try:
-            return read_reply(name, function(task, [*turns]), what)
-        except BaseException as error:  # SystemExit too
-            guard.check()
-            return fault_of(name, error, what)
+    try:
+        return read_reply(name, function(task, [*turns]), what)
+    except BaseException as error:  # SystemExit too
+        return fault_of(name, error, what)
 
 
 def read_reply(name: str, value: object, what: str = "environment") -> Reply | Fault:

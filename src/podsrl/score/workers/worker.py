@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pickle
 import resource
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,7 +23,7 @@ from typing import Any
 from podsrl.lib.channel import Channel
 from podsrl.score.forms import judge_of
 from podsrl.score.rewards import SLOW, find_reward
-from podsrl.score.workers.jobs import answer_batch, answer_rows
+from podsrl.score.workers.jobs import answer_rows
 from podsrl.score.workers.tools import find_replies
 from podsrl.score.workers.turns import answer_turns
 from podsrl.types import Task
@@ -76,20 +77,16 @@ def serve(descriptor: int, setup: Setup) -> None:
         send({"failed": f"{type(error).__name__}: {error}"[:2000]})
         return
     send("ready")
+    answer: Callable[..., Any] = answer_rows if setup.what == "reward" else answer_turns
+    folder = os.getcwd()
     with suppress(ConnectionError):
         while (frame := channel.receive()) is not None:
-            start = time.perf_counter()
-            message = frame.head
-            for number, body in _answers(functions, message):
-                send([number, time.perf_counter() - start, body])
-                signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function left behind must not hit the next
+            for number, content in enumerate(pickle.loads(frame.body), frame.head):
                 start = time.perf_counter()
-
-
-def _answers(functions: Mapping[str, Any], message: Mapping[str, Any]) -> Iterable[tuple[int, Any]]:
-    if "turns" in message:
-        return answer_turns(functions, message)
-    return answer_rows(functions, message) if "rows" in message else [answer_batch(functions, message)]
+                body = answer(functions, *content)
+                send([number, time.perf_counter() - start, body])
+                signal.setitimer(signal.ITIMER_REAL, 0)  # what a function left behind must not reach the next
+                os.chdir(folder)
 
 
 def _load(setup: Setup) -> Mapping[str, Any]:
