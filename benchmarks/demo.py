@@ -146,8 +146,8 @@ def compared(source: str, changes: Sequence[str], folder: Path, targets: Sequenc
     from podsrl.config.files import read_tree
     from podsrl.config.load import apply_overrides, build
     from podsrl.config.schema import CompareConfig
+    from podsrl.report.comparison import read_comparison
     from podsrl.report.html import write_report
-    from podsrl.report.read import read_comparison
 
     config = build(CompareConfig, apply_overrides(read_tree(source), changes), source)
     result = run_comparison(config, folder)

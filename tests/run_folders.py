@@ -159,6 +159,12 @@ def write_comparison(
         fast: {"point": 2.0, "low": 1.5, "high": 2.5, "share_unreached": 0.125},
     }
     result = {
+        "clock": "seconds",
+        "unequal_pace": None,
+        "learned": dict.fromkeys(curves, True),
+        "not_learned": None,
+        "why_not_learned": {},
+        "prices": {},
         "metric": "accuracy",
         "arms": {arm: {"seeds": [3, 4], "runs": [f"runs/{i}-3", f"runs/{i}-4"]} for i, arm in enumerate(curves)},
         "baseline": slow,

@@ -14,9 +14,9 @@ from reading import Browser, save
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, DIMMED_MONOKAI, TerminalTheme
 
-from podsrl.report.follow import FollowedRun
 from podsrl.report.html import write_report
-from podsrl.report.terminal.picture import picture
+from podsrl.report.picture import picture
+from podsrl.report.read import read_run
 
 WIDTH, HEIGHT, COLUMNS = 1120, 540, 66
 PAGE = """<!doctype html><meta charset="utf-8"><style>
@@ -45,11 +45,9 @@ def main(run: Path) -> None:
 
 def terminal(run: Path, theme: TerminalTheme) -> str:
     """The lines that the run's terminal shows, as HTML."""
-    followed = FollowedRun(run)
-    followed.poll()
     with open("/dev/null", "w") as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="standard")
-        for line in picture([followed], COLUMNS, None):
+        for line in picture([read_run(run, only_newest_group=True)], COLUMNS, None):
             console.print(line, soft_wrap=True)
     return console.export_html(theme=theme, code_format="{code}", inline_styles=True)
 

@@ -18,7 +18,6 @@ from podsrl.cli.train import nothing_left, shown_run
 from podsrl.config.load import as_overrides, load_config
 from podsrl.config.schema import RunConfig
 from podsrl.lib.user_function import GIVEN
-from podsrl.report.follow import state_of
 from podsrl.report.html import write_report
 from podsrl.report.read import Array, read_run
 from podsrl.report.read import Run as Record
@@ -62,7 +61,7 @@ class Run:
             self._read()
 
     def _read(self) -> Record:
-        return read_run(self.folder, may_be_new=True)
+        return read_run(self.folder)
 
     @property
     def config(self) -> RunConfig:
@@ -120,7 +119,7 @@ class Run:
         record = self._read()
         percents = [f"{accuracy:.1%}" for accuracy in record.accuracy_curve()[1]]
         accuracy = [f"held-out accuracy {' → '.join((percents[0], percents[-1]))}"] if percents else []
-        parts = (repr(str(self.folder)), state_of(self.folder), f"{len(record.steps)} steps", *accuracy)
+        parts = (repr(str(self.folder)), record.state, f"{len(record.steps)} steps", *accuracy)
         return f"Run({', '.join(parts)})"
 
     def _repr_html_(self) -> str:

@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from podsrl.cli import progress
-from podsrl.cli.picture import LEAST_HEIGHT, Picture
-from podsrl.cli.progress import Lines, Live, TrainDisplay
+from podsrl.cli.progress import LEAST_HEIGHT, Bar, Lines, Picture, TrainDisplay
 from podsrl.config.load import load_config
 
 
@@ -125,7 +124,7 @@ class Screen(io.StringIO):
 
 @pytest.mark.parametrize(
     ("height", "is_plain", "kind"),
-    [(LEAST_HEIGHT, False, Picture), (LEAST_HEIGHT - 1, False, Live), (LEAST_HEIGHT, True, Lines)],
+    [(LEAST_HEIGHT, False, Picture), (LEAST_HEIGHT - 1, False, Bar), (LEAST_HEIGHT, True, Lines)],
 )
 def test_a_picture_is_drawn_where_the_terminal_has_room_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, height: int, is_plain: bool, kind: type

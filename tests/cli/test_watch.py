@@ -18,9 +18,9 @@ from rich.text import Text
 import children
 import run_folders
 from podsrl.cli import watch as command
-from podsrl.report.follow import FollowedRun
-from podsrl.report.terminal.picture import picture
-from podsrl.report.terminal.standing import as_json, plain_line, standing
+from podsrl.report.picture import picture
+from podsrl.report.read import Run, read_run
+from podsrl.report.standing import as_json, plain_line, standing
 from podsrl.run.saving.folder import RunFolder
 from run_folders import kept, rollout_entry
 
@@ -52,10 +52,8 @@ def write_run(folder: Path, num_steps: int = 20, **changes: Any) -> Path:
     )
 
 
-def followed(folder: Path) -> FollowedRun:
-    run = FollowedRun(folder)
-    run.poll()
-    return run
+def followed(folder: Path) -> Run:
+    return read_run(folder, only_newest_group=True)
 
 
 def words(lines: list[Text]) -> str:
@@ -135,12 +133,6 @@ def test_a_run_that_was_killed_says_so_with_the_way_to_go_on(tmp_path: Path) -> 
     with RunFolder(folder).lock():
         text = words(picture([followed(folder)], 300, None))
     assert "training, but no new line for 10 min" in text
-
-
-def test_what_another_version_wrote_is_named(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    (folder / "config.toml").write_text(f"warp = 9\n{CONFIG}")
-    assert "unknown here is the option warp" in words(picture([followed(folder)], 200, None))
 
 
 def test_once_prints_a_picture_and_json_the_same_numbers(pods: Pods, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from podsrl.config.files import read_tree
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
+from podsrl.report.comparison import read_comparison
 from podsrl.report.figures.costs import cost_figure, needed_figure
 from podsrl.report.html import write_report
-from podsrl.report.read import read_comparison
 
 Json = dict[str, Any]
 
@@ -193,9 +193,6 @@ def test_without_trained_tokens_in_a_log_there_is_no_price_and_it_is_said(tmp_pa
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(shown(result))
     assert NO_PRICES in console.export_text()
-    del result["prices"]  # as of an older version
-    (tmp_path / "compare.json").write_text(json.dumps(result))
-    assert read_comparison(tmp_path).prices == {}
 
 
 @pytest.mark.parametrize(

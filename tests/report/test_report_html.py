@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 
-from loops import each
 from podsrl.errors import UsageError
 from podsrl.lib.stages import OTHER, SHOWN_STAGES
 from podsrl.report.figures.bars import stage_figure
 from podsrl.report.figures.svg import inline_svg
 from podsrl.report.html import write_report
-from podsrl.report.read import read_run
-from run_folders import group_line, rollout_entry, step_line, write_comparison, write_run
+from run_folders import group_line, rollout_entry, write_comparison, write_run
 
 EVIL = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>]]>--><svg onload=a()>"
 NOTHING: dict[str, Any] = {"steps": [], "evaluations": [], "groups": []}
@@ -115,6 +113,8 @@ def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at
             "command": f"pods train --stop.steps={steps}",
             "date": f"2026-01-0{day}T08:00:00+00:00",
             "commit": "0123456789",
+            "version": "0.1.0",
+            "hardware": "a laptop",
         }
         for steps, day in ((2, 1), (4, 2))
     ]
@@ -129,7 +129,7 @@ def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at
                 "text": f"said at {line['step']}",
                 "is_correct": line["step"] > 1,
             }
-            line["eval/examples"] = [said, "no answer"]
+            line["eval/examples"] = [said]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     words = _words(_page([run], tmp_path / "report.html"))
     assert "pods train --stop.steps=2 2026-01-01 08:00:00 UTC, resumed 1×, last 2026-01-02 08:00:00 UTC" in words
@@ -138,17 +138,6 @@ def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at
     assert (
         "before step 1 after step 2 6 · 7? 42 wrong said at 0 ✓ correct said at 2" in words and "said at 1" not in words
     )
-
-
-@each(
-    "histogram",
-    [3, {"low": 1}, {"low": 0, "high": 1, "counts": [-1]}, {"low": 2, "high": 1, "counts": [1]},
-     {"low": 0, "high": 1, "counts": []}, {"low": 0, "high": 1e300, "counts": [1]},
-     {"low": 0, "high": 1, "counts": [0]}],
-)  # fmt: skip
-def test_a_histogram_that_is_none_is_not_drawn(tmp_path: Path, histogram: Any) -> None:
-    run = write_run(tmp_path / "run", steps=[step_line(1, **{"histogram/rewards": histogram})])
-    assert read_run(run).histograms == {}
 
 
 def test_the_page_of_a_run_says_what_was_measured(run_page: str) -> None:
@@ -286,7 +275,7 @@ def test_a_figure_of_one_panel_is_as_wide_as_a_panel_and_not_as_the_page(tmp_pat
     assert 'style="--own-width: 352px"' in panel
     rules = dict(re.findall(r"^ *([^{}\n]*svg\.plot) \{ (.*) \}$", page, flags=re.MULTILINE))
     assert "max-width: var(--own-width);" in rules["svg.plot"]
-    assert rules[".readable > svg.plot"] == "min-width: min(640px, var(--own-width));"
+    assert rules[".readable > svg.plot"] == "min-width: min(1000px, var(--own-width));"
 
 
 def test_a_drawing_is_one_element_in_the_pages_colours() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from podsrl.report.html import render_report
+from podsrl.report.picture import newest_group
 from podsrl.report.read import read_run
-from podsrl.report.terminal.picture import newest_group
 from run_folders import group_line, write_run
 
 EVIL = "<b>hint</b>\x1b[31m"

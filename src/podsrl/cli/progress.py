@@ -1,60 +1,77 @@
-"""What a person sees while something runs: a bar with the time left, or plain lines where there is no terminal.
+"""What a person sees while something runs: a bar with the time left, the picture of `pods watch`, or plain lines.
 
-In a notebook, one line is written over.
-Without a terminal, a line appears every ten seconds, even when there is nothing new: this tells a slow phase from a
-process that hangs. Lines printed by `say` come on top.
+Without a terminal, and in a notebook, a line appears every ten seconds, even when there is nothing new: this tells a
+slow phase from a process that hangs. Lines printed by `say` come on top.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextColumn
-from rich.table import Column
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from podsrl.cli.console import counted, errors
-from podsrl.cli.picture import LEAST_HEIGHT, Picture
 from podsrl.config.schema import RunConfig
-from podsrl.errors import cut
+from podsrl.errors import UsageError, cut
 from podsrl.lib.callbacks import Progress as ReportProgress
 from podsrl.lib.time_left import Clock, TimeLeft, share_done
+
+if TYPE_CHECKING:
+    from podsrl.report.follow import Followed
 
 LINE_SECONDS = 10.0
 """Without a terminal, the time between two lines."""
 FIRST_LINE_SECONDS = 3.0
 """Without a terminal, the first line comes after this long."""
 BEAT_SECONDS = 0.5
-"""Between two looks at whether a line is due, and between two lines of a notebook."""
+"""Between two looks at whether a line is due."""
+LEAST_HEIGHT = 30
+"""Lines of a terminal from which on it has room for the picture."""
+TICK_SECONDS = 1.0
+COST = 100
+"""The pause between two looks is at least this many times the processor time of a look: about 1 % of a core."""
 
 
-class Display(Protocol):
+class Display:
     """A display of progress; a context manager that shows it while entered."""
+
+    def __init__(self, name: str, console: Console = errors, clock: Clock = time.monotonic) -> None:
+        self._name, self._console, self._left = name, console, TimeLeft(clock)
+        self._share: float | None = None
+        self._text = ""
 
     def update(self, done: float, total: float | None, text: str = "") -> None:
         """Report `done` out of `total` (None: not known), in any unit."""
+        self._text, self._share = text, done / total if total else None
+        if self._share is not None:
+            self._left.report(self._share)
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def __enter__(self) -> Display: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *error: Any) -> None: ...
+    def __exit__(self, *error: Any) -> None:
+        return None
 
 
 def shown(name: str, *, folder: Path | None = None, is_plain: bool = False) -> Display:
     """A live bar in a terminal, or the picture of a folder's runs; elsewhere, or where asked for, plain lines."""
     if is_plain or not _is_live():
-        return Cell(name) if errors.is_jupyter else Lines(name)
-    return Live(name) if folder is None or errors.height < LEAST_HEIGHT else Picture(folder, errors)
+        return Lines(name)
+    return Bar(name) if folder is None or errors.height < LEAST_HEIGHT else Picture(folder, errors)
 
 
 @contextmanager
@@ -74,23 +91,20 @@ def _is_live() -> bool:
     return errors.is_interactive and errors.file.isatty()
 
 
-class Lines:
+class Lines(Display):
     """Whole lines for a log, with `name` in front of each."""
 
     _open: ClassVar[list[Lines]] = []
     """Entered and not left; the innermost one speaks, in the name of all."""
 
-    def __init__(self, name: str, clock: Clock = time.monotonic, console: Console = errors) -> None:
-        self._name, self._clock, self._console = name, clock, console
-        self._left = TimeLeft(clock)
-        self._share: float | None = None
-        self._text = ""
-        self._due = clock() + FIRST_LINE_SECONDS
+    def __init__(self, name: str, console: Console = errors, clock: Clock = time.monotonic) -> None:
+        super().__init__(name, console, clock)
+        self._clock, self._due = clock, clock() + FIRST_LINE_SECONDS
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="progress lines", daemon=True)
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> Self:
         Lines._open.append(self)
         self._thread.start()
         return self
@@ -101,17 +115,13 @@ class Lines:
         Lines._open.remove(self)
 
     def update(self, done: float, total: float | None, text: str = "") -> None:
-        """Report (see `Display`)."""
         with self._lock:
-            self._text, self._share = text, done / total if total else None
-            if self._share is not None:
-                self._left.report(self._share)
+            super().update(done, total, text)
         self.beat()
 
     def say(self, text: str) -> None:
-        """Print a line that stays."""
         with self._lock:
-            self._print(text)
+            super().say(text)
 
     def beat(self) -> None:
         """Print how far it is, where that is due."""
@@ -119,10 +129,8 @@ class Lines:
             if self._clock() < self._due:
                 return
             self._due = self._clock() + LINE_SECONDS
-            self._print(_line(self._name, self._share, self._left, self._text))
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            share = "" if self._share is None else f"{self._share:4.0%}  "
+            super().say(f"{self._name}  {share}{self._left.text}  {self._text}".rstrip())
 
     def _beat_on(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
@@ -130,92 +138,79 @@ class Lines:
                 self.beat()
 
 
-class Cell:
-    """One line of a notebook's cell, written over twice a second; of the lines that stay there are warnings alone."""
+class Drawn(Display):
+    """What redraws itself in a terminal; what is said stands above it."""
 
-    def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
-        self._name, self._clock, self._left = name, clock, TimeLeft(clock)
-        self._newest, self._shown, self._due = "", "", clock()
-
-    def __enter__(self) -> Cell:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if self._newest:
-            self._write(self._newest, "\n")
-
-    def update(self, done: float, total: float | None, text: str = "") -> None:
-        """Report (see `Display`)."""
-        share = done / total if total else None
-        if share is not None:
-            self._left.report(share)
-        self._newest = _line(self._name, share, self._left, text)
-        if self._clock() >= self._due:
-            self._due = self._clock() + BEAT_SECONDS
-            self._write(self._newest)
-
-    def say(self, text: str) -> None:
-        """Print a warning; metrics.jsonl, starts.jsonl and the report have the rest."""
-        if text.startswith("warning: "):
-            self._write(text, "\n")
-
-    def _write(self, text: str, end: str = "") -> None:
-        sys.stdout.write(f"\r{text.ljust(len(self._shown))}{end}")
-        sys.stdout.flush()
-        self._shown = "" if end else text
-
-
-def _line(name: str, share: float | None, left: TimeLeft, text: str) -> str:
-    percent = "" if share is None else f"{share:4.0%}  "
-    return f"{name}  {percent}{left.text}  {text}".rstrip()
-
-
-class _Bars(Progress):
-    """A bar, and below it a line of text that has the terminal's whole width."""
-
-    note = ""
-
-    def get_renderables(self) -> Iterator[RenderableType]:
-        yield from super().get_renderables()
-        if self.note:
-            yield Text(self.note)
-
-
-class Live:
-    """A bar in a terminal that redraws itself."""
+    per_second: ClassVar[float] = 4
 
     def __init__(self, name: str, console: Console = errors) -> None:
-        self._bars = _Bars(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=16),
-            TaskProgressColumn(),
-            _LeftColumn("", table_column=Column(no_wrap=True)),
+        super().__init__(name, console)
+        self._live = Live(
             console=console,
+            get_renderable=self.draw,
+            refresh_per_second=self.per_second,
+            vertical_overflow="crop",
         )
-        self._task, self._left = self._bars.add_task(name, total=None, left=(left := TimeLeft())), left
 
-    def __enter__(self) -> Live:
-        self._bars.start()
+    def draw(self) -> RenderableType:
+        """What there is to see now."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._live.start()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._bars.stop()
-
-    def update(self, done: float, total: float | None, text: str = "") -> None:
-        """Report (see `Display`); the text stands below the bar."""
-        if total:
-            self._left.report(done / total)
-        self._bars.note = text
-        self._bars.update(self._task, completed=done, total=total)
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._live.stop()
 
 
-class _LeftColumn(TextColumn):
-    def render(self, task: Task) -> Text:
-        return Text("" if task.finished else task.fields["left"].text)
+class Bar(Drawn):
+    """A bar with the time left, and below it a line of text that has the terminal's whole width."""
+
+    def draw(self) -> RenderableType:
+        share = self._share
+        row = Table.grid(padding=(0, 1))
+        row.add_row(
+            Text(self._name),
+            ProgressBar(width=16, completed=100 * (share or 0), pulse=share is None),
+            Text("" if share is None else f"{share:4.0%}", "progress.percentage"),
+            Text("" if share == 1 else self._left.text, no_wrap=True),
+        )
+        return Group(row, *([Text(self._text)] if self._text else []))
+
+
+class Picture(Drawn):
+    """A folder's runs, drawn from their logs as `pods watch` draws them, and below them what goes on now."""
+
+    per_second = 1
+
+    def __init__(self, folder: Path, console: Console) -> None:
+        self._folder = folder
+        self._followed: Followed | None = None
+        self._lines: list[Text] = []
+        self._due = 0.0
+        super().__init__("", console)  # which draws once
+
+    def __exit__(self, *error: Any) -> None:
+        self._due, self._text = 0.0, ""
+        super().__exit__(*error)
+
+    def draw(self) -> RenderableType:
+        if time.monotonic() >= self._due:
+            begun = time.thread_time()
+            with suppress(OSError, UsageError):  # there is no folder yet, or none any more: the trainer's to say
+                self._look()
+            self._due = time.monotonic() + max(TICK_SECONDS, COST * (time.thread_time() - begun))
+        return Group(*self._lines, Text(self._text, "dim", no_wrap=True, overflow="ellipsis"))
+
+    def _look(self) -> None:
+        from podsrl.report.follow import Followed
+        from podsrl.report.picture import picture
+
+        self._followed = self._followed or Followed(self._folder)
+        self._followed.poll()
+        runs, console = self._followed.runs, self._console
+        self._lines = picture(runs, console.width, console.height - 2) if runs else []
 
 
 _WARNINGS = {

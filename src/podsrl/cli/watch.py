@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
 
 from podsrl.cli.console import output, say
-from podsrl.cli.picture import COST, TICK_SECONDS
-from podsrl.cli.progress import LINE_SECONDS, waiting
+from podsrl.cli.progress import COST, LINE_SECONDS, TICK_SECONDS, waiting
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
-    from podsrl.report.follow import FollowedRun
+    from podsrl.report.follow import Followed
+    from podsrl.report.read import Run
 
 APPEAR_SECONDS = 20.0
 """How long a folder may take to become that of a run."""
 BETWEEN_RUNS_SECONDS = 600.0
 """How long the next run of a comparison may take to appear; loading a large model takes minutes."""
+NO_RUN = "no run has begun yet"
 
 
 def watch(
@@ -45,70 +49,49 @@ def watch(
     """
     if sum((once, plain, json)) > 1:
         raise UsageError("pods watch: --once, --plain and --json exclude each other; give one")
-    watched = _Watched(run, 0.0 if once or json else APPEAR_SECONDS)
+    followed = _found(run, 0.0 if once or json else APPEAR_SECONDS)
+    followed.poll()
     if once or json:
-        watched.poll()
-        _print_now(watched.runs, json)
+        _print_now(followed.runs, json)
     elif plain or not output.is_terminal:
-        _follow_in_lines(watched)
+        _follow_in_lines(followed)
     else:
-        _follow_in_picture(watched)
+        _follow_in_picture(followed)
 
 
-class _Watched:
-    """The runs in a folder; those of a comparison appear one after another."""
+def _found(path: Path, patience: float) -> Followed:
+    """The runs in a folder, which may take some seconds to become that of a run."""
+    from podsrl.report.follow import Followed
 
-    def __init__(self, path: Path, patience: float) -> None:
-        from podsrl.report.follow import find_runs
-
-        self._path, self._find, self._comparison = path, find_runs, path / "compare.toml"
-        self._runs: dict[Path, FollowedRun] = {}
-        with waiting(f"waiting {patience:g} s at most for a run in {path}") if patience else nullcontext():
-            self._wait(time.monotonic() + patience)
-
-    def _wait(self, deadline: float) -> None:
+    deadline = time.monotonic() + patience
+    with waiting(f"waiting {patience:g} s at most for a run in {path}") if patience else nullcontext():
         while True:
             try:
-                self._find(self._path)
-                return
+                return Followed(path)
             except UsageError:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.2)
 
-    @property
-    def runs(self) -> list[FollowedRun]:
-        return list(self._runs.values())
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will come, unless someone resumes."""
-        is_whole = not self._comparison.exists() or (self._path / "compare.json").exists()
-        return is_whole and bool(self._runs) and all(run.state == "finished" for run in self.runs)
-
-    @property
-    def is_left(self) -> bool:
-        """Whether no process trains any more; a terminal waits for a resume, a script does not."""
-        states = {run.state for run in self.runs}
-        if self._comparison.exists() and states <= {"finished"}:  # the next run has no folder yet
-            quiet = [run.quiet_seconds for run in self.runs]
-            return min(quiet, default=time.time() - self._comparison.stat().st_mtime) > BETWEEN_RUNS_SECONDS
-        return bool(states) and states <= {"finished", "stopped"}
-
-    def poll(self) -> bool:
-        """Read what is new; whether there was something."""
-        from podsrl.report.follow import FollowedRun
-
-        found = self._find(self._path)
-        for path in found:
-            self._runs.setdefault(path, FollowedRun(path))
-        num_changed = sum(run.poll() for run in self.runs)
-        return num_changed > 0
+def _is_over(followed: Followed) -> bool:
+    """Whether nothing more will come, unless someone resumes."""
+    is_whole = not (followed.path / "compare.toml").exists() or (followed.path / "compare.json").exists()
+    return is_whole and bool(followed.runs) and all(run.state == "finished" for run in followed.runs)
 
 
-def _print_now(runs: Sequence[FollowedRun], as_json: bool) -> None:
-    from podsrl.report.terminal.picture import picture
-    from podsrl.report.terminal.standing import as_json as described
+def _is_left(followed: Followed) -> bool:
+    """Whether no process trains, though there is more to do."""
+    comparison, states = followed.path / "compare.toml", {run.state for run in followed.runs}
+    if comparison.exists() and states <= {"finished"}:  # the next run has no folder yet
+        quiet = [run.quiet_seconds for run in followed.runs]
+        return min(quiet, default=time.time() - comparison.stat().st_mtime) > BETWEEN_RUNS_SECONDS
+    return bool(states) and states <= {"finished", "stopped"}
+
+
+def _print_now(runs: Sequence[Run], as_json: bool) -> None:
+    from podsrl.report.picture import picture
+    from podsrl.report.standing import as_json as described
 
     if as_json:
         output.print_json(data=[described(run) for run in runs])
@@ -116,41 +99,38 @@ def _print_now(runs: Sequence[FollowedRun], as_json: bool) -> None:
         for line in picture(runs, output.width, None):
             output.print(line, soft_wrap=True)
     else:
-        say("no run has begun yet")
+        say(NO_RUN)
 
 
-def _follow_in_lines(watched: _Watched) -> None:
-    from podsrl.report.terminal.standing import plain_line
+def _follow_in_lines(followed: Followed) -> None:
+    from podsrl.report.standing import plain_line
 
     states: dict[Path, str] = {}
-    watched.poll()
-    if not watched.runs:
-        say("no run has begun yet")
+    if not followed.runs:
+        say(NO_RUN)
+    is_new = True
     while True:
-        is_new = watched.poll()
-        for run in watched.runs:
+        for run in followed.runs:
             if is_new or run.state != states.get(run.path):
                 states[run.path] = run.state
                 say(plain_line(run))
-        if watched.is_over or watched.is_left:
+        if _is_over(followed) or _is_left(followed):
             return
         time.sleep(LINE_SECONDS)
+        is_new = followed.poll()
 
 
-def _follow_in_picture(watched: _Watched) -> None:
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
-
-    from podsrl.report.terminal.picture import picture
+def _follow_in_picture(followed: Followed) -> None:
+    from podsrl.report.picture import picture
 
     with Live(console=output, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            begun = time.process_time()
-            watched.poll()
-            runs = watched.runs
-            lines = picture(runs, output.width, output.height - 1) if runs else [Text("no run has begun yet")]
+            runs = followed.runs
+            lines = picture(runs, output.width, output.height - 1) if runs else [Text(NO_RUN)]
             live.update(Group(*lines), refresh=True)
-            if watched.is_over:
+            if _is_over(followed):
                 return
-            time.sleep(max(TICK_SECONDS, COST * (time.process_time() - begun)))
+            begun = time.process_time()
+            time.sleep(TICK_SECONDS)
+            followed.poll()
+            time.sleep(COST * (time.process_time() - begun))

@@ -48,6 +48,15 @@ def share_done(record: Mapping[str, Any], steps: int, seconds: float) -> float:
     return float(min(1.0, max(by_steps, by_time)))
 
 
+def seconds_left(elapsed: float, gained: float, share: float) -> float | None:
+    """Time left at the pace of the newest `elapsed` seconds, in which the share done grew by `gained` to `share`.
+
+    Returns:
+        None while too little was seen for an estimate.
+    """
+    return elapsed * (1 - share) / gained if elapsed >= LEAST_ELAPSED_SECONDS and gained > 0 else None
+
+
 class TimeLeft:
     """Estimates the time left from the mean speed since the first report.
 
@@ -70,16 +79,11 @@ class TimeLeft:
         """Time left; None while too little was seen for an estimate."""
         if self._first is None:
             return None
-        first_time, first_share = self._first
-        elapsed, gained = self._clock() - first_time, self._share - first_share
-        if elapsed < LEAST_ELAPSED_SECONDS or gained <= 0:
-            return None
-        return elapsed * (1 - self._share) / gained
+        begun, share = self._first
+        return seconds_left(self._clock() - begun, self._share - share, self._share)
 
     @property
     def text(self) -> str:
         """ "1 min 20 s left", or how long it has taken so far."""
         seconds = self.seconds
-        if seconds is None:
-            return f"{time_text(self._clock() - self._start)} so far"
-        return f"{time_text(seconds)} left"
+        return f"{time_text(self._clock() - self._start)} so far" if seconds is None else f"{time_text(seconds)} left"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,35 +21,6 @@ _OPTIONS = {
     "lr": "optim.lr",
     "seed": "seed",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How far a run came."""
-
-    num_steps: int
-    train_seconds: float | None
-    start_accuracy: float | None
-    best_accuracy: float | None
-    last_accuracy: float | None
-    last_accuracy_and_format: float | None
-    """Right and in the wanted form."""
-
-
-def outcome(run: Run) -> Outcome:
-    """Sum up a run's length and its held-out accuracy."""
-    elapsed = run.series("seconds/train_elapsed")
-    elapsed = elapsed[np.isfinite(elapsed)].tolist()
-    accuracies = run.accuracy_curve()[1].tolist()
-    both = run.accuracy_curve("accuracy_and_format")[1].tolist()
-    return Outcome(
-        num_steps=len(run.steps),
-        train_seconds=elapsed[-1] if elapsed else None,
-        start_accuracy=accuracies[0] if accuracies else None,
-        best_accuracy=max(accuracies, default=None),
-        last_accuracy=accuracies[-1] if accuracies else None,
-        last_accuracy_and_format=both[-1] if both else None,
-    )
 
 
 def wants_form(runs: Sequence[Run]) -> bool:
@@ -88,7 +58,7 @@ def fact_names(runs: Sequence[Run]) -> list[str]:
 
 def when(run: Run) -> str:
     """When a run began, and when it was last resumed."""
-    first, *more = (start.date.replace("T", " ").replace("+00:00", " UTC") for start in run.starts)
+    first, *more = (start["date"].replace("T", " ").replace("+00:00", " UTC") for start in run.starts)
     return f"{first}, resumed {len(more)}×, last {more[-1]}" if more else first
 
 

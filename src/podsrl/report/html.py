@@ -15,15 +15,16 @@ from markupsafe import Markup
 from podsrl.compare.costs import COSTS, NO_PRICES
 from podsrl.errors import UsageError
 from podsrl.report import facts, numbers
-from podsrl.report.figures.accuracy import seeds_note
+from podsrl.report.comparison import Comparison, is_comparison, read_comparison
 from podsrl.report.figures.bars import mean_stages, shown_fates, token_ledger
-from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
+from podsrl.report.figures.compare import comparison_figure, headline
 from podsrl.report.figures.costs import cost_figure, needed_figure
 from podsrl.report.figures.run import run_figures
 from podsrl.report.figures.svg import COLOR_VARIABLES, inline_svg
 from podsrl.report.figures.theme import arm_colors
-from podsrl.report.page import LiveState, render_page, write_page
-from podsrl.report.read import Comparison, Run, is_comparison, read_comparison, read_run
+from podsrl.report.page import render_page, write_page
+from podsrl.report.read import Run, read_run
+from podsrl.report.standing import live_state
 from podsrl.run.group_log import RecordedGroup
 from podsrl.run.health import check_run
 
@@ -65,11 +66,11 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, max_groups: int
     return target
 
 
-def render_report(folders: Sequence[Path], *, max_groups: int = 60, live: LiveState | None = None) -> str:
-    """Draw the page of `write_report`; a live one takes runs that have no line yet."""
+def render_report(folders: Sequence[Path], *, max_groups: int = 60, is_live: bool = False) -> str:
+    """Draw the page of `write_report`; a live one says how far its runs are, and loads itself again."""
     comparisons = [read_comparison(folder) for folder in folders if is_comparison(folder)]
-    single = [read_run(folder, may_be_new=live is not None) for folder in folders if not is_comparison(folder)]
-    return _render(comparisons, _name_runs(comparisons, single, max_groups), live)
+    single = [read_run(folder) for folder in folders if not is_comparison(folder)]
+    return _render(comparisons, _name_runs(comparisons, single, max_groups), is_live)
 
 
 def check_folders(folders: Sequence[Path], out: Path) -> None:
@@ -119,7 +120,7 @@ def _spread_out(groups: Sequence[RecordedGroup], room: int) -> tuple[RecordedGro
     return tuple(groups[i] for i in np.linspace(0, len(groups) - 1, room).round().astype(int).tolist())
 
 
-def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: LiveState | None) -> str:
+def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], is_live: bool) -> str:
     by_label: dict[str, list[Run]] = {}
     for item in shown:
         by_label.setdefault(item.label, []).append(item.run)
@@ -129,12 +130,9 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
     colors = arm_colors(list(by_label), baseline)
     return render_page(
         "template.html.j2",
-        live=live,
+        live=live_state([item.run for item in shown]) if is_live else None,
         title=", ".join(by_label),
-        comparisons=[
-            (c, _comparison_svg(c, i), _narrow_svg(c, i), headline(c), _cost_svgs(c, i))
-            for i, c in enumerate(comparisons)
-        ],
+        comparisons=[(c, _comparison_svg(c, i), _cost_svgs(c, i)) for i, c in enumerate(comparisons)],
         shown=shown,
         legend=[(label, COLOR_VARIABLES[color]) for label, color in colors.items()],
         figures={
@@ -146,7 +144,6 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
         checks={item.name: check_run(item.run) for item in shown},
         costs=COSTS,
         no_prices=NO_PRICES,
-        seeds_note=seeds_note,
         facts=facts,
         numbers=numbers,
     )
@@ -154,10 +151,6 @@ def _render(comparisons: Sequence[Comparison], shown: Sequence[Shown], live: Liv
 
 def _comparison_svg(comparison: Comparison, index: int) -> Markup:
     return inline_svg(comparison_figure(comparison), f"comparison-{index}", headline(comparison).text)
-
-
-def _narrow_svg(comparison: Comparison, index: int) -> Markup:
-    return inline_svg(narrow_figure(comparison), f"narrow-{index}", headline(comparison).text)
 
 
 def _cost_svgs(comparison: Comparison, index: int) -> tuple[Markup, dict[str, Markup]] | None:

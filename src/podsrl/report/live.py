@@ -9,17 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from podsrl.errors import UsageError, one_line
-from podsrl.report.follow import FollowedRun, find_runs, fingerprint, quiet_seconds, state_of
+from podsrl.report.comparison import is_comparison
+from podsrl.report.follow import fingerprint
 from podsrl.report.html import check_folders, render_report
-from podsrl.report.page import RELOAD_SECONDS, LiveState, write_page
-from podsrl.report.read import is_comparison
-from podsrl.report.terminal.standing import speed_texts, standing, step_text
+from podsrl.report.page import RELOAD_SECONDS, write_page
+from podsrl.report.read import find_runs, state_of
 
 LEAST_SECONDS = 3.0
 """Between two drawings."""
 COST = 5
 """The pause after a drawing is at least this many times its processor time: at most a fifth of a core."""
-_FILES = ("config.toml", "metrics.jsonl", "groups.jsonl", "finished.json", "compare.json")
 
 
 class LivePage:
@@ -31,10 +30,8 @@ class LivePage:
 
     def __init__(self, folders: Sequence[Path], out: Path) -> None:
         check_folders(folders, out)
-        for folder in folders:
-            find_runs(folder)
         self._folders, self._out = folders, out
-        self._followed: dict[Path, FollowedRun] = {}
+        self._runs()
         self._seen: object = None
         self.problem = ""
         """Why the page is not as new as its logs; empty where it is."""
@@ -43,9 +40,10 @@ class LivePage:
         """Write the page if a log has changed; returns the seconds until it is worth looking again."""
         begun, self.problem = time.thread_time(), ""
         try:
-            seen, live = self._state()
+            runs = self._runs()
+            seen = [(state_of(run), fingerprint(run)) for run in runs], [fingerprint(path) for path in self._folders]
             if seen != self._seen:
-                write_page(self._out, render_report(self._shown_folders(), live=live))
+                write_page(self._out, self._page(is_live=True))
                 self._seen = seen
         except (UsageError, OSError) as error:  # a log may be cut back in this moment
             self.problem = one_line(str(error))
@@ -56,33 +54,19 @@ class LivePage:
     def end(self) -> None:
         """Write the page once more as one that does not load itself again."""
         with suppress(UsageError, OSError):
-            write_page(self._out, render_report(self._shown_folders()))
+            write_page(self._out, self._page(is_live=False))
 
-    def _shown_folders(self) -> list[Path]:
+    def _runs(self) -> list[Path]:
+        return [run for folder in self._folders for run in find_runs(folder)]
+
+    def _page(self, *, is_live: bool) -> str:
         """A comparison that is not measured yet is shown as its runs."""
         found = [
             path for folder in self._folders for path in ([folder] if is_comparison(folder) else find_runs(folder))
         ]
         if not found:
             raise UsageError("no run has begun yet")
-        return found
-
-    def _state(self) -> tuple[object, LiveState]:
-        runs = [run for folder in self._folders for run in find_runs(folder)]
-        states = [state_of(run) for run in runs]
-        order = ("training", "starting", "stopped", "finished")
-        state = min(states, key=order.index, default="starting")
-        quiet = min((quiet_seconds(run) for run in runs), default=0.0)
-        seen = states, [(path, fingerprint(path, *_FILES)) for path in (*self._folders, *runs)]
-        goes_on = [run for run, each in zip(runs, states, strict=True) if each in ("training", "stopped")]
-        newest = time.strftime("%H:%M:%S", time.localtime(time.time() - quiet))
-        return seen, LiveState(state=state, newest=newest, progress=tuple(map(self._progress, goes_on)))
-
-    def _progress(self, path: Path) -> tuple[str, float | None, str]:
-        followed = self._followed.setdefault(path, FollowedRun(path))
-        followed.poll()
-        at = standing(followed)
-        return followed.name, at.share, " · ".join([step_text(at), *speed_texts(at)])
+        return render_report(found, is_live=is_live)
 
 
 def keep_written(folders: Sequence[Path], out: Path, on_ready: Callable[[], None], say: Callable[[str], None]) -> None:

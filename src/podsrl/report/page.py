@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,9 @@ import jinja2
 from markupsafe import Markup
 
 from podsrl.lib.logs import write_atomically
+from podsrl.report.standing import LiveState
 
 RELOAD_SECONDS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveState:
-    """What a page that is written again while a run goes on says of itself."""
-
-    state: str
-    """As `podsrl.report.follow.State`."""
-    newest: str
-    """When the newest line of a log was written, as a time of day."""
-    progress: tuple[tuple[str, float | None, str], ...] = ()
-    """Of each run that has not ended: its name, the share that is done, and how far and how fast it is in words."""
 
 
 def render_page(template: str, *, live: LiveState | None = None, **values: Any) -> str:

@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 
 from podsrl.compare.interval import SpeedupInterval
 from podsrl.errors import UsageError
+from podsrl.report.comparison import read_comparison
 from podsrl.report.figures.accuracy import band_half_width, draw_accuracy
 from podsrl.report.figures.bars import stage_figure, token_figure
-from podsrl.report.figures.compare import comparison_figure, headline, narrow_figure
+from podsrl.report.figures.compare import comparison_figure, headline
 from podsrl.report.figures.svg import save_svg, svg_image
 from podsrl.report.figures.theme import new_figure
-from podsrl.report.read import read_comparison
 from run_folders import write_comparison
 
 GRID = [0, 10, 20, 30]
@@ -165,14 +165,6 @@ def test_a_comparison_shows_accuracy_time_and_tokens(tmp_path: Path) -> None:
     assert tokens.containers[0].patches[0].get_width() == pytest.approx(40.0)
     assert figure.get_suptitle() == "pods reaches 99 % of grpo's best accuracy 2.00× as fast"
     assert figure.get_supxlabel() == "a laptop, 2 cores"
-
-
-def test_the_narrow_figure_names_each_arm_with_its_time_to_the_target(tmp_path: Path) -> None:
-    axes = narrow_figure(read_comparison(write_comparison(tmp_path / "cmp"))).axes[0]
-    key = axes.get_legend()
-    assert key is not None
-    assert [text.get_text() for text in key.get_texts()] == ["grpo: 20 s", "pods: 10 s"]
-    assert not any("×" in text for text in _texts(axes))
 
 
 def test_the_headline_names_no_winner_where_none_arrives(tmp_path: Path) -> None:

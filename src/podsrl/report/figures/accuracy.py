@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,23 +11,21 @@ from podsrl.compare.curves import curves_on_grid
 from podsrl.compare.speedups import time_to_accuracy
 from podsrl.compare.student import student_t
 from podsrl.errors import UsageError
+from podsrl.report.comparison import Comparison
 from podsrl.report.figures import theme
 from podsrl.report.numbers import duration
-from podsrl.report.read import Array, Comparison
+from podsrl.report.read import Array
 
 _X_LABELS = {
     "seconds": "training time, evaluation excluded",
     "cpu": "processor time of training, evaluation excluded",
 }
-_KEY_COLUMNS = 2
 _FAR_RIGHT = 0.88
 """From this share of the time axis on, a time is written left of its mark, so that it stays inside."""
 
 
-def draw_accuracy(axes: Axes, comparison: Comparison, *, is_narrow: bool = False) -> None:
+def draw_accuracy(axes: Axes, comparison: Comparison) -> None:
     """Draw held-out accuracy against training time, by arm, into axes, which are styled too.
-
-    In narrow axes the arms' names stand above, with their times, not beside their lines with their speed-ups.
 
     Each arm is its mean over seeds, with the mean's 95 % interval (Student's t) as a band. The thin line is the target;
     the dot on it is the first grid time at which the arm's mean is there. There is neither where the baseline has not
@@ -46,10 +44,8 @@ def draw_accuracy(axes: Axes, comparison: Comparison, *, is_narrow: bool = False
         for arm, curves in comparison.curves().items()
     }
     target = comparison.fraction * float(means[baseline][grids[baseline] > 0].max())
-    x_label, subtitle = _X_LABELS[comparison.clock], "" if is_narrow else _subtitle(comparison)
-    key_rows = -(-len(means) // _KEY_COLUMNS) if is_narrow else 0
     title = f"Held-out accuracy{comparison.metric_note}"
-    theme.style(axes, title, x_label=x_label, subtitle=subtitle, key_rows=key_rows)
+    theme.style(axes, title, x_label=_X_LABELS[comparison.clock], subtitle=_subtitle(comparison))
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
     axes.set_xlim(0, longest)
@@ -58,11 +54,7 @@ def draw_accuracy(axes: Axes, comparison: Comparison, *, is_narrow: bool = False
     crossings = {arm: time_to_accuracy(grid[grid > 0], means[arm][grid > 0], target) for arm, grid in grids.items()}
     if target == 0 or comparison.not_learned:  # a baseline that is never right sets no target
         crossings = {}
-    _mark_crossings(axes, crossings, target, colors, longest, has_times=not is_narrow)
-    if is_narrow:
-        times = {arm: "" if time is None else f": {duration(time, longest=longest)}" for arm, time in crossings.items()}
-        theme.write_key(axes, {arm + times.get(arm, ""): color for arm, color in colors.items()}, _KEY_COLUMNS)
-        return
+    _mark_crossings(axes, crossings, target, colors, longest)
     labels = [
         theme.EndLabel(y=float(mean[-1]), text=arm, color=colors[arm], note=_speedup_note(comparison, arm))
         for arm, mean in means.items()
@@ -119,8 +111,6 @@ def _mark_crossings(
     target: float,
     colors: Mapping[str, str],
     longest: float,
-    *,
-    has_times: bool,
 ) -> None:
     reached = sorted((time, arm) for arm, time in crossings.items() if time is not None)
     places = theme.spread([time / longest for time, _ in reached], 0.11)
@@ -128,8 +118,6 @@ def _mark_crossings(
     for (time, arm), place in zip(reached, places, strict=True):
         axes.vlines(time, bottom, target, color=colors[arm], linewidth=1.1, linestyle=(0, (1, 2)))
         axes.plot([time], [target], marker="o", markersize=7, color=colors[arm], markeredgecolor=theme.PAPER, zorder=5)
-        if not has_times:
-            continue
         axes.annotate(
             duration(time, longest=longest),
             (place, 0),
@@ -144,21 +132,16 @@ def _mark_crossings(
     axes.set_ylim(bottom=bottom)
 
 
-def seeds_note(num_seeds: Iterable[int]) -> str:
-    """What a line and its band are, from each arm's number of seeds.
-
-    Example:
-        >>> seeds_note([3, 3]), seeds_note([1])
-        ('mean of 3 seeds per arm; band: 95 % interval of the mean', 'one seed per arm')
-    """
-    counts = sorted(set(num_seeds))
-    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"mean of {count} seeds per arm; band: 95 % interval of the mean" if counts[-1] > 1 else "one seed per arm"
-
-
 def _subtitle(comparison: Comparison) -> str:
-    counts = [len(runs) for runs in comparison.runs.values()]
-    first, interval = seeds_note(counts), " and its 95 % interval over seeds" if max(counts) > 1 else ""
+    """What a line, its band and the text beside a name are."""
+    counts = sorted({len(runs) for runs in comparison.runs.values()})
+    first, interval = "one seed per arm", ""
+    if counts[-1] > 1:
+        count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        first, interval = (
+            f"mean of {count} seeds per arm; band: 95 % interval of the mean",
+            " and its 95 % interval over seeds",
+        )
     return first if comparison.not_learned else f"{first}\nbeside a name: speed-up{interval}"
 
 

@@ -8,10 +8,10 @@ from textwrap import fill
 from matplotlib.figure import Figure
 
 from podsrl.compare.interval import UNCLEAR, quickest
+from podsrl.report.comparison import Comparison
 from podsrl.report.figures import theme
 from podsrl.report.figures.accuracy import draw_accuracy
 from podsrl.report.figures.bars import draw_stages, draw_tokens, mean_stages, tokens_per_step
-from podsrl.report.read import Comparison
 
 MANY_ARMS = 6
 """More arms have a panel each (`costs.cost_figure`): in one panel nobody tells them apart."""
@@ -40,13 +40,6 @@ def comparison_figure(comparison: Comparison) -> Figure:
         theme.plain(fill(said.text, 100)), x=0.012, ha="left", fontsize=size, weight=weight, color=theme.INK
     )
     figure.supxlabel(theme.plain(fill(comparison.hardware, 180)), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
-    return figure
-
-
-def narrow_figure(comparison: Comparison) -> Figure:
-    """Draw accuracy against time alone, for a narrow page: the arms' names stand above it, and no speed-ups."""
-    figure = theme.new_figure(4.2, 3.6 + 0.1 * max(0, len(comparison.runs) - MANY_ARMS))
-    draw_accuracy(figure.subplots(), comparison, is_narrow=True)
     return figure
 
 

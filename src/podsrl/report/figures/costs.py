@@ -13,10 +13,10 @@ from podsrl.compare.costs import COSTS, cost_curve
 from podsrl.compare.curves import Curve, common_grid, curves_on_grid
 from podsrl.compare.speedups import time_to_accuracy
 from podsrl.errors import cut
+from podsrl.report.comparison import Comparison
 from podsrl.report.figures import theme
 from podsrl.report.figures.accuracy import draw_arm
 from podsrl.report.numbers import compact
-from podsrl.report.read import Comparison
 
 _COLUMNS = 4
 _RATIOS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)

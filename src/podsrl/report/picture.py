@@ -11,9 +11,8 @@ from rich.text import Text
 from podsrl.errors import cut, one_line
 from podsrl.lib.stages import FATES
 from podsrl.report import facts, numbers
-from podsrl.report.follow import FollowedRun
 from podsrl.report.read import Array, Run
-from podsrl.report.terminal.standing import Standing, speed_texts, standing, state_text, step_text
+from podsrl.report.standing import Standing, name_of, standing, state_text
 from podsrl.run.group_log import RecordedGroup, RecordedRollout
 from podsrl.run.health import HealthCheck, check_run
 
@@ -27,7 +26,7 @@ _CONSOLE = Console(width=80)
 """Only for rich, which breaks lines by the options of a console; each call gives the width."""
 
 
-def picture(runs: Sequence[FollowedRun], width: int, height: int | None) -> list[Text]:
+def picture(runs: Sequence[Run], width: int, height: int | None) -> list[Text]:
     """The lines to show, the most important first; at most `height` of them, None: as many as there are."""
     drawn = max(width, _MIN_WIDTH)
     parts = _one_run(runs[0], drawn) if len(runs) == 1 else _several(runs, drawn)
@@ -35,42 +34,41 @@ def picture(runs: Sequence[FollowedRun], width: int, height: int | None) -> list
     return [_fit(line, width) for line in lines[:height]]
 
 
-def _one_run(followed: FollowedRun, width: int) -> list[list[Text]]:
-    run, groups = followed.run, followed.run.groups
+def _one_run(run: Run, width: int) -> list[list[Text]]:
+    groups = run.groups
     newest = newest_group(groups[-1], str(run.option("select.rule") or ""), width) if groups else []
-    head = _head(followed, standing(followed), width)
-    return [head, _curves(run, width), _checks(run, width), _sums(run, width), newest]
+    return [_head(run, standing(run), width), _curves(run, width), _checks(run, width), _sums(run, width), newest]
 
 
-def _several(runs: Sequence[FollowedRun], width: int) -> list[list[Text]]:
+def _several(runs: Sequence[Run], width: int) -> list[list[Text]]:
     """One row per run: how far it is and its held-out accuracy; below them what is wrong."""
-    name_width = min(max(len(followed.name) for followed in runs), max(10, width // 3))
+    name_width = min(max(len(name_of(run)) for run in runs), max(10, width // 3))
     rows, alarms = [], []
-    for followed in runs:
-        at, (_, accuracies) = standing(followed), followed.run.accuracy_curve()
+    for run in runs:
+        at, (_, accuracies) = standing(run), run.accuracy_curve()
         share = "    " if at.share is None else f"{at.share:4.0%}"
         accuracy = f"{accuracies[-1]:6.1%}" if accuracies.size else "     –"
-        name = Text(cut(followed.name, name_width).ljust(name_width), "bold")
-        row = Text.assemble(name, f" {_MARKS[followed.state]}{share}{accuracy} ")
+        name = Text(cut(name_of(run), name_width).ljust(name_width), "bold")
+        row = Text.assemble(name, f" {_MARKS[run.state]}{share}{accuracy} ")
         room = max(0, min(24, width - row.cell_len - 16))  # the step stands behind it
-        speed = speed_texts(at) if followed.state == "training" else ()
-        row.append(sparkline(accuracies, room).ljust(room) + f" {', '.join([step_text(at), *speed])}")
+        speed = at.speed_texts if run.state == "training" else ()
+        row.append(sparkline(accuracies, room).ljust(room) + f" {', '.join([at.text, *speed])}")
         rows.append(row)
-        alarms += [_alarm(check, followed.name) for check in check_run(followed.run) if check.is_alarm]
-    num_done = sum(followed.state == "finished" for followed in runs)
+        alarms += [_alarm(check, name_of(run)) for check in check_run(run) if check.is_alarm]
+    num_done = sum(run.state == "finished" for run in runs)
     head = Text(f"{num_done} of {len(runs)} runs done", "bold")
     key = Text("done and held-out accuracy; ✓ done  ▶ training  ■ stopped", "dim")
     return [[head, *_wrapped(key, width)], rows, [line for alarm in alarms for line in _wrapped(alarm, width)]]
 
 
-def _head(followed: FollowedRun, at: Standing, width: int) -> list[Text]:
-    name = Text(cut(followed.name, max(10, width // 2)), "bold")
-    state = Text.assemble(name, "  ", (state_text(followed, at), "" if not at.is_quiet else "bold red"))
-    text = Text(", ".join([step_text(at), *speed_texts(at)]))
-    if at.share is not None and followed.state != "finished":
+def _head(run: Run, at: Standing, width: int) -> list[Text]:
+    name = Text(cut(name_of(run), max(10, width // 2)), "bold")
+    state = Text.assemble(name, "  ", (state_text(run, at), "" if not at.is_quiet else "bold red"))
+    text = Text(", ".join([at.text, *at.speed_texts]))
+    if at.share is not None and run.state != "finished":
         filled = round(16 * at.share)
         text = Text.assemble(("━" * filled, "bold"), ("─" * (16 - filled), "dim"), f" {at.share:.0%}  ", text)
-    notes = [Text(one_line(note), "dim") for note in followed.run.notes]
+    notes = [Text(one_line(note), "dim") for note in run.notes]
     return [line for part in (state, text, *notes) for line in _wrapped(part, width)]
 
 
