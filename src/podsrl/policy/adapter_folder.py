@@ -9,7 +9,8 @@ from pathlib import Path
 
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
-from podsrl.lib.model_files import check_files, read_json
+from podsrl.lib.logs import read_object
+from podsrl.lib.model_files import check_files
 from podsrl.policy.quantized import quiet_import
 from podsrl.policy.source import model_folder
 
@@ -22,7 +23,7 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
 
     Raises:
         UsageError: the adapters have no weights, name no base, name a base that holds adapters itself, or ask for
-            another library to be imported; what `check_files` raises.
+            another library to be imported; or a link leads out of the folder.
     """
     folder = Path(model_folder(config.path))
     description = folder / ADAPTER_CONFIG
@@ -31,11 +32,8 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise UsageError(f"model.path = {config.path!r}: adapters without their weights, {ADAPTER_WEIGHTS}")
     check_files(folder, config.path)
-    try:
-        found = read_json(description)
-        base, revision = found["base_model_name_or_path"], found.get("revision")
-    except (ValueError, KeyError, AttributeError, TypeError):
-        base = None
+    found = read_object(description)
+    base = found.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UsageError(
             f"model.path = {config.path!r}: its {ADAPTER_CONFIG} names no base_model_name_or_path, the model that the "
@@ -49,7 +47,7 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
             f"model.path = {config.path!r}: its {ADAPTER_CONFIG} names the base {base!r}, which holds adapters too: "
             "merge those into their own base, and name the result there"
         )
-    return config.model_copy(update={"path": base, "revision": revision})
+    return config.model_copy(update={"path": base, "revision": found.get("revision")})
 
 
 @contextmanager

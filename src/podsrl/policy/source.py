@@ -63,7 +63,7 @@ def model_folder(path: str) -> str:
 def check_folder(path: str, given: str) -> None:
     """Check that a folder has all the files of a model; a hub name passes.
 
-    UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; what `check_files` raises.
+    UsageError: no such folder, or one without config.json, tokenizer or *.safetensors; or links out of it.
     """
     folder = Path(path)
     if path.endswith(".gguf"):
