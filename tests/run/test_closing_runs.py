@@ -96,14 +96,6 @@ def stopped_and_resumed(folder: Path, *options: str) -> tuple[Trainer, list[Step
     return trainer, wanted, resumed
 
 
-def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    few = (CERTAIN, "rollouts.num_slots=8")
-    trainer, wanted, resumed = stopped_and_resumed(tmp_path, *few)
-    found = steps(resumed, 2)
-    assert lines(found) == lines(wanted) and samples(found) == samples(wanted)
-    assert torch.equal(weights(resumed), weights(trainer))
-
-
 def test_a_step_that_was_read_for_a_checkpoint_has_the_same_groups(tmp_path: Path) -> None:
     """It was generated whole, so only what was in vain is more."""
     few = (CERTAIN, "rollouts.num_slots=8", "steps.name=ahead", "rollouts.generator=beside:beside")

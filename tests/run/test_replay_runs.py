@@ -72,7 +72,7 @@ def test_what_are_no_groups_of_earlier_steps_is_refused(name: str, got: str) -> 
         training_step(Trainer(config_of(f"replay.groups=my_replay:{name}")))
 
 
-def test_a_fifo_run_trains_on_old_groups_without_generating_them_and_resumes_bit_for_bit(tmp_path: Path) -> None:
+def test_a_fifo_run_trains_on_old_groups_without_generating_them() -> None:
     options = ("replay.groups=fifo", "options.fifo.num=2", "correct.proximal=step_start", "correct.weight=full")
     options += ('task.rewards={"small_parts:lucky" = 1.0}', "task.correct=small_parts:lucky", "rollouts.num_prompts=4")
     whole = Trainer(config_of(*options, "optim.num_epochs=2"))
@@ -83,13 +83,7 @@ def test_a_fifo_run_trains_on_old_groups_without_generating_them_and_resumes_bit
     )
     fates = sum(lines[2][f"tokens/{fate}"] for fate in ("trained", "skipped", "discarded"))
     assert lines[2]["tokens/generated"] == fates - lines[2]["tokens/recalled"]
-    whole.save(tmp_path, EXTRA)
-    resumed = Trainer(config_of(*options, "optim.num_epochs=2"))
-    resumed.load(newest(tmp_path))
-    one, other = (timeless(step_metrics(training_step(trainer))) for trainer in (whole, resumed))
-    assert one == other
-    assert_same_weights(whole, resumed)
-    whole.close(), resumed.close()
+    whole.close()
 
 
 def test_memory_that_is_not_there_is_named_before_anything_is_loaded() -> None:

@@ -17,7 +17,7 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group
 from runs import EXTRA, config_of, newest
 from tests.systems.made_up_groups import right_of, view
-from tests.systems.whole_steps import check_refused, check_resumed, lines, steps
+from tests.systems.whole_steps import check_refused, lines, steps
 
 SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=4", "rollouts.max_new_tokens=24", "select.num_kept=4")
 KEEP = ("replay.unfinished=keep", "replay.surplus=2", *SIZES)
@@ -110,11 +110,11 @@ def test_data_that_changed_leaves_the_groups_out(tmp_path: Path) -> None:
     assert other.collector.waiting == () and "begun before the change" in other.warnings[-1]
 
 
-def test_a_resumed_run_goes_on_with_the_groups_that_wait(tmp_path: Path) -> None:
-    said = check_resumed(lambda: run(*KEEP), tmp_path)
-    checkpoint = newest(tmp_path)
-    assert checkpoint.state["data_position"] == 6  # four groups were trained on, and two wait
-    assert any(line["groups/resumed"] for line in said)
+def test_a_checkpoint_holds_the_groups_that_wait(tmp_path: Path) -> None:
+    trainer = run(*KEEP)
+    steps(trainer, 2)
+    trainer.save(tmp_path, EXTRA)
+    assert newest(tmp_path).state["data_position"] == 6  # four groups were trained on, and two wait
 
 
 def test_a_run_that_keeps_no_longer_trains_on_what_waits(tmp_path: Path) -> None:

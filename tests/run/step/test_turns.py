@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import environments
 import kitchen
@@ -28,7 +26,7 @@ from podsrl.run.steps import training_step
 from podsrl.score import Reply, Tools, find_tools
 from podsrl.tasks.columns import reply
 from podsrl.types import Completion, Group, Open, Selection, Task, Way
-from runs import EXTRA, config_of, newest, timeless
+from runs import config_of
 
 SIZES = ("rollouts.max_new_tokens=40", "model.path=builtin:arithmetic-mixed", "task.digits=1", "task.num_eval=4")
 
@@ -202,20 +200,6 @@ def test_closed_groups_are_those_of_whole_ones() -> None:
     assert kept[0] == kept[1]
     assert sum(len(group.rollouts) for group in closed.groups) < sum(len(group.rollouts) for group in plain.groups)
     assert step_metrics(closed)["tokens/pruned"] > 0
-
-
-@pytest.mark.parametrize("order", ["sync", "ahead"])
-def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(order: str, tmp_path: Path) -> None:
-    more = (f"steps.name={order}", "rollouts.generator=beside:beside")
-    trainer = trainer_of(environments.echo, *more)
-    training_step(trainer)
-    trainer.save(tmp_path, EXTRA)
-    wanted = [timeless(step_metrics(training_step(trainer))) for _ in range(2)]
-    resumed = trainer_of(environments.echo, *more)
-    resumed.load(newest(tmp_path))
-    assert [timeless(step_metrics(training_step(resumed))) for _ in range(2)] == wanted
-    for name, tensor in trainer.model.state_dict().items():
-        assert torch.equal(tensor, resumed.model.state_dict()[name])
 
 
 def test_a_recorded_rollout_says_which_of_its_text_was_given() -> None:
