@@ -67,18 +67,16 @@ Tree = dict[str, dict[str, Any]]
 
 def parts() -> dict[str, Tree]:
     """Every part that is no default, in all the slots that it fills."""
-    from podsrl.control import SLOTS, budget_names
-    from podsrl.update import SHAPE
+    from podsrl.config.schema import BudgetConfig
+    from podsrl.lib.parts import SLOTS
 
-    defaults = {name for names in budget_names({}).values() for name in names}
+    defaults = BudgetConfig().model_dump()
     found: dict[str, Tree] = {}
-    for slot in (*SLOTS, SHAPE):
-        for name in (name for name in slot.table if name not in defaults):
+    for option in (*(f"budget.{slot}" for slot in defaults), "loss.shape"):
+        section, _, slot = option.partition(".")
+        for name in (name for name in SLOTS[option].table if name != defaults.get(slot)):
             tree = found.setdefault(name, {"budget": dict(BESIDE.get(name, {}))})
-            if slot is SHAPE:
-                tree["loss"] = {"shape": (name,)}
-            else:
-                tree["budget"][slot.method] = name
+            tree.setdefault(section, {})[slot] = (name,) if option == "loss.shape" else name
             if name in OPTIONS:
                 tree["options"] = {name: dict(OPTIONS[name])}
     return found

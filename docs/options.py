@@ -65,8 +65,7 @@ def _schemas() -> Iterator[str]:
 
 def _chapter(chapter: Chapter) -> Iterator[str]:
     if chapter.name:
-        note = " Not there by default; setting one of its options makes it." if chapter.is_absent else ""
-        yield f"### `[{chapter.name}]`\n\n{chapter.meaning}{note}\n"
+        yield f"### `[{chapter.name}]`\n\n{chapter.meaning}\n"
     else:
         yield f"{chapter.meaning}\n"
     for option in chapter.options:
@@ -81,7 +80,7 @@ def _row(option: OptionEntry) -> str:
     takes = "" if option.takes in ("text", "true or false") else option.takes
     for pattern, shorter in _SHORTER:
         takes = re.sub(pattern, shorter, takes)
-    names = f" Known: {', '.join(f'`{name}`' for name in option.known_names)}." if option.table else ""
+    names = f" Known: {', '.join(f'`{name}`' for name in option.known)}." if option.table else ""
     return f"- **`{option.key}`**{default}: {option.meaning}{takes and f' Takes {takes}.'}{names}"
 
 

@@ -13,19 +13,19 @@ from typing import Any
 from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig, SteerConfig
-from podsrl.control import RECALL, REPAIR, SLOTS, WAIT, Budget, budget_names
+from podsrl.control import Budget
 from podsrl.errors import UsageError
 from podsrl.lib.part_states import split_states
-from podsrl.lib.slots import Slots, make_slots
+from podsrl.lib.parts import SLOTS
+from podsrl.lib.slots import Slots
 from podsrl.policy import load_model
 from podsrl.run.before.prepare import Prepared, prepare
+from podsrl.run.before.sizes import make_parts
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.trainer_state import without_groups
 from podsrl.types import Group
-from podsrl.update import SHAPE
-from podsrl.update.bounds import BOUND
 
-ALL_SLOTS = (*SLOTS, SHAPE)
+ALL_SLOTS = tuple(slot for option, slot in SLOTS.items() if option.startswith("budget.") or option == "loss.shape")
 OWN = {
     "budget.enough": ("in_two_rounds",),
     "budget.questions": ("Least",),
@@ -88,7 +88,7 @@ class Point:
     @property
     def tree(self) -> dict[str, Any]:
         """What it says in a config."""
-        budget = {slot.method: name for slot, name in zip(SLOTS, self.names, strict=False)}
+        budget = {slot.method: name for slot, name in zip(ALL_SLOTS[:-1], self.names, strict=False)}
         shape = [self.names[-1]] if self.names[-1] else []
         options = {name: dict(SMALL[name]) for name in dict.fromkeys(self.names) if name in SMALL}
         return {"budget": budget, "replay": {"groups": "nothing"}, "loss": {"shape": shape}, "options": options}
@@ -100,19 +100,15 @@ def slots_of(tree: Mapping[str, Any]) -> Slots:
     Raises:
         UsageError: they do not go together.
     """
-    own = tree.get("replay", {})
-    replay = {RECALL.option: [own.get("groups", "nothing")], WAIT.option: [own.get("wait", "nothing")]}
-    replay[REPAIR.option] = [own.get("repair", "never")]
-    loss = {SHAPE.option: tree["loss"]["shape"], BOUND.option: ["same"]}
-    return make_slots(
-        (*SLOTS, RECALL, WAIT, REPAIR, SHAPE, BOUND), budget_names(tree["budget"]) | replay | loss, tree["options"]
-    )
+    return make_parts(config_of(tree))
 
 
 def names_of_slot(option: str) -> list[str]:
     """Everything that fills a slot: shipped parts and small ones."""
-    [slot] = [slot for slot in ALL_SLOTS if slot.option == option]
-    shipped = [*(name for name in slot.table if name not in STEERED), *([NO_SHAPE] if option == SHAPE.option else [])]
+    shipped = [
+        *(name for name in SLOTS[option].table if name not in STEERED),
+        *([NO_SHAPE] if option == "loss.shape" else []),
+    ]
     return [*shipped, *(f"small_parts:{name}" for name in OWN[option])]
 
 

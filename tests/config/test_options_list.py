@@ -9,7 +9,7 @@ import pytest
 
 from podsrl.config.files import merge, read_tree, recipe_names
 from podsrl.config.load import all_keys, build, load_config
-from podsrl.config.options import SCHEMAS, chapters_of, commented_toml, find_field, is_switch, search, takes_of
+from podsrl.config.options import SCHEMAS, chapters_of, commented_toml, find_field, find_options, is_switch, takes_of
 from podsrl.config.schema import CompareConfig, RunConfig
 
 
@@ -33,16 +33,19 @@ def test_defaults_are_toml_or_words() -> None:
     assert found["stop.steps"] == "100, or 0 where another option of the section is set"
     assert "has to be set" in entries(CompareConfig)["arms"].default
     assert entries(SCHEMAS["pretrain"])["digits"].default == "{ 2 = 0.7, 3 = 0.3 }"
-    assert [chapter.name for chapter in chapters_of(RunConfig) if chapter.is_absent] == ["lora", "costs"]
+    assert [chapter.name for chapter in chapters_of(RunConfig) if "Not there by default" in chapter.meaning] == [
+        "lora",
+        "costs",
+    ]
 
 
 def test_search_finds_every_word_in_names_meanings_and_names_elsewhere() -> None:
-    memory = [option.key for option in search(RunConfig, "memory")]
+    memory = [option.key for option in find_options(RunConfig, "memory")]
     assert {"rollouts.kv_cache_bytes", "model.gradient_checkpointing"} <= set(memory)
-    assert search(RunConfig, "temperature")[0].key == "rollouts.temperature"
-    assert [option.key for option in search(RunConfig, "num generations")] == ["rollouts.num_rollouts"]
-    assert [option.key for option in search(RunConfig, "cispo")] == ["loss.clip"]
-    assert search(RunConfig, "memory zebra") == []
+    assert find_options(RunConfig, "temperature")[0].key == "rollouts.temperature"
+    assert [option.key for option in find_options(RunConfig, "num generations")] == ["rollouts.num_rollouts"]
+    assert [option.key for option in find_options(RunConfig, "cispo")] == ["loss.clip"]
+    assert find_options(RunConfig, "memory zebra") == []
 
 
 def test_fields_are_found_in_sections_tables_and_arms() -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from made import group_of
 from podsrl.config.load import load_config
+from podsrl.config.schema import BudgetConfig
 from podsrl.control import Ask, View, make_budget
-from podsrl.control.tables import DEFAULTS, SLOTS
+from podsrl.lib.parts import SLOTS
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
@@ -115,10 +116,9 @@ def test_the_part_of_the_page_that_keeps_trains_on_the_first_mixed_groups() -> N
 
 def test_the_table_of_the_page_has_every_part_that_ships_with_its_slots() -> None:
     slots: dict[str, list[str]] = {}
-    for slot in SLOTS:
-        short = slot.option.removeprefix("budget.")
-        for name in slot.table:
-            if name != DEFAULTS[short]:
+    for short, default in BudgetConfig().model_dump().items():
+        for name in SLOTS[f"budget.{short}"].table:
+            if name != default:
                 slots.setdefault(name, []).append(f"`{short}`")
     rows = dict(
         re.findall(

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import podsrl
-from podsrl.control import Ask, Budget, View, budget_names
+from podsrl.config.schema import BudgetConfig
+from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
 from podsrl.generate import Request
 from podsrl.lib.seeds import derive
@@ -47,7 +48,7 @@ from runs import EXTRA, newest, timeless
 
 TREES: dict[str, dict[str, Any]] = {str(point): point.tree for point in covering()} | of_recipes()
 DEFAULTS: dict[str, Any] = {
-    "budget": {option.removeprefix("budget."): name for option, [name] in budget_names({}).items()},
+    "budget": BudgetConfig().model_dump(),
     "replay": {"groups": "nothing"},
     "loss": {"shape": []},
     "options": {},

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from podsrl.control import RECALL
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.sizes import make_parts
@@ -37,7 +36,7 @@ def my_replay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kept_of(trainer: Trainer) -> tuple[Any, ...]:
-    [recall] = trainer.parts.slots[RECALL.option]
+    [recall] = trainer.parts.slots["replay.groups"]
     return tuple(recall.part.kept)
 
 
@@ -59,7 +58,7 @@ def test_kept_groups_are_trained_on_again_and_a_resumed_run_has_them(tmp_path: P
 def test_kept_groups_of_no_question_are_a_damaged_checkpoint(tmp_path: Path) -> None:
     trainer = Trainer(config_of(OF_THE_PAGE))
     training_step(trainer)
-    [recall] = trainer.parts.slots[RECALL.option]
+    [recall] = trainer.parts.slots["replay.groups"]
     recall.part.kept = tuple(replace(group, index=10**9) for group in recall.part.kept)
     trainer.save(tmp_path, EXTRA)
     with pytest.raises(CheckpointError, match=r"is damaged: .* index 1000000000"):

@@ -15,7 +15,7 @@ from podsrl.lib.slots import make_slots
 from podsrl.select import resolve_rule, select_groups
 from podsrl.systems.aero import drop_surplus, posterior
 from podsrl.types import Group, group_of_rewards
-from podsrl.update import ADVANTAGES, SHAPE, step_advantages
+from podsrl.update import ADVANTAGES, step_advantages
 from tests.systems.made_up_groups import group, right_of, rollout, view
 
 
@@ -93,7 +93,7 @@ def test_the_parts_of_the_recipe_rescue_drop_and_train_uniform_groups() -> None:
     chosen = select_groups(now.groups, rule, config.select.num_kept)
     assert [len(each.kept) for each in chosen] == [4, 4, 2, 2, 2, 2, 2, 2, 4, 4]
     own = step_advantages(now.groups, chosen, ADVANTAGES["std"])
-    [shaped] = make_slots([SHAPE], {SHAPE.option: config.loss.shape}, {})[SHAPE.option]
+    [shaped] = make_slots({"loss.shape": config.loss.shape}, {})["loss.shape"]
     found = shaped(now.groups, chosen, own)
     assert all(torch.equal(*each) for each in zip(found[:-2], own[:-2], strict=True))
     assert [each.tolist() for each in found[-2:]] == [pytest.approx([-16 / 18] * 4), pytest.approx([0.8] * 4)]

@@ -13,7 +13,7 @@ import torch
 from podsrl.lib.slots import make_slots
 from podsrl.systems.gdro import BinWeights
 from podsrl.types import Group, Selection
-from podsrl.update import SHAPE, shape_advantages
+from podsrl.update import shape_advantages
 from tests.systems import made_up_groups
 from tests.systems.made_up_groups import rollout
 
@@ -98,13 +98,13 @@ def test_rewards_that_are_no_numbers_change_nothing() -> None:
 
 
 def test_advantages_per_token_are_weighted_as_well_through_the_slot() -> None:
-    slots = make_slots([SHAPE], {SHAPE.option: ["bins"]}, {"bins": {"beta": 1.0, "eta": 1.0, "k": 1}})
+    slots = make_slots({"loss.shape": ["bins"]}, {"bins": {"beta": 1.0, "eta": 1.0, "k": 1}})
     hard = group(0)
     slots.learn([hard])
-    shaped = shape_advantages([hard], [selection(hard)], [torch.ones(4, 2)], slots[SHAPE.option])
+    shaped = shape_advantages([hard], [selection(hard)], [torch.ones(4, 2)], slots["loss.shape"])
     assert shaped[0].shape == (4, 2) and shaped[0].numpy() == pytest.approx(math.e)
-    again = make_slots([SHAPE], {SHAPE.option: ["bins"]}, {"bins": {"beta": 1.0, "eta": 1.0, "k": 1}})
+    again = make_slots({"loss.shape": ["bins"]}, {"bins": {"beta": 1.0, "eta": 1.0, "k": 1}})
     again.restore(slots.state())
     assert torch.equal(
-        shape_advantages([hard], [selection(hard)], [torch.ones(4, 2)], again[SHAPE.option])[0], shaped[0]
+        shape_advantages([hard], [selection(hard)], [torch.ones(4, 2)], again["loss.shape"])[0], shaped[0]
     )

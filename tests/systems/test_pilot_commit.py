@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from loops import each
+from podsrl.config.schema import BudgetConfig
 from podsrl.control import Budget, View, waiting_ids
-from podsrl.control.tables import SLOTS, WAIT, budget_names
 from podsrl.errors import UsageError
 from podsrl.lib.slots import Slots, make_slots
+from podsrl.lib.user_function import given_name
 from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.sizes import make_parts
 from podsrl.run.step.trainer import Trainer
@@ -31,7 +32,8 @@ SMALL = (
 
 
 def slots(**options: Any) -> Slots:
-    return make_slots((*SLOTS, WAIT), budget_names(NAMES) | {WAIT.option: ["pilot"]}, {"pilot": options})
+    names = {f"budget.{slot}": [name] for slot, name in BudgetConfig(**NAMES).model_dump().items()}
+    return make_slots({**names, "replay.wait": ["pilot"]}, {"pilot": options})
 
 
 def trainer(*overrides: str) -> Trainer:
@@ -136,15 +138,14 @@ def test_by_hand() -> None:
 @each(
     "names, message",
     [
-        (["no"], r"replay\.wait = 'my:part' returned 'no'; wanted ids of groups"),
+        (["no"], r"replay\.wait = .* returned 'no'; wanted ids of groups"),
         (["g", "g"], "returned an id twice"),
         (3, "returned 3; wanted ids of groups"),
         (["probe"], "no probes"),
     ],
 )
 def test_what_a_part_of_ones_own_says_is_checked(names: Any, message: str) -> None:
-    slot = replace(WAIT, table={"my:part": lambda: lambda view: names})
-    own = make_slots([slot], {WAIT.option: ["my:part"]}, {})
+    own = make_slots({"replay.wait": [given_name(lambda: lambda view: names)]}, {})
     groups = (right_of("g", 1, 4), right_of("probe", 1, 4, is_trained=False))
     with pytest.raises(UsageError, match=message):
         waiting_ids(own, replace(view(), groups=groups))

@@ -11,9 +11,10 @@ import pytest
 
 from loops import each
 from podsrl.config.schema import ModelConfig
-from podsrl.control import REPAIR, repaired
+from podsrl.control import repaired
 from podsrl.errors import UsageError
 from podsrl.lib.slots import make_slots
+from podsrl.lib.user_function import given_name
 from podsrl.policy import load_tokenizer
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
@@ -133,9 +134,8 @@ def test_what_a_function_of_ones_own_returns_is_checked(
     [[3], [Completion(request_id="x", index=1, token_ids=(3,), logprobs=(0.0,), version=0, finish_reason="stop")]],
 )
 def test_what_a_part_of_ones_own_adds_is_checked(made: Any) -> None:
-    slot = replace(REPAIR, table={"my:part": lambda: lambda view, group: made})
-    slots = make_slots([slot], {REPAIR.option: ["my:part"]}, {})
-    with pytest.raises(UsageError, match=r"replay\.repair = 'my:part' gave .*indices 1, 2 …"):
+    slots = make_slots({"replay.repair": [given_name(lambda: lambda view, group: made)]}, {})
+    with pytest.raises(UsageError, match=r"replay\.repair = .* gave .*indices 1, 2 …"):
         repaired(slots, view(), group_of("7+5=12"))
 
 

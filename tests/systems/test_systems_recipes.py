@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,45 +14,16 @@ from podsrl.compare.runs import plan
 from podsrl.compare.systems import parts_of_slots, read_system, system_names
 from podsrl.config.files import read_tree
 from podsrl.config.load import build, load_config
-from podsrl.config.schema import CompareConfig
-from podsrl.control import (
-    BRANCH,
-    BRANCHES,
-    ENOUGH,
-    GUIDES,
-    KEEPS,
-    PRUNE,
-    PRUNES,
-    QUESTIONS,
-    RECALLS,
-    REPAIR,
-    REPAIRS,
-    ROLLOUTS,
-    WAITS,
-    make_budget,
-)
-from podsrl.control.tables import DEFAULTS
+from podsrl.config.schema import CompareConfig, RunConfig
+from podsrl.control import make_budget
 from podsrl.errors import UsageError
 from podsrl.lib.options import check_options
+from podsrl.lib.parts import SLOTS
 from podsrl.lib.slots import make_slots
 from podsrl.run.before.sizes import make_parts
-from podsrl.update import SHAPE, SHAPES
 
 FOLDER = Path(__file__).parents[2] / "src" / "podsrl" / "config" / "recipes" / "systems"
 FILES = sorted(FOLDER.glob("*.toml"))
-TABLES = {
-    "budget.enough": ENOUGH,
-    "budget.questions": QUESTIONS,
-    "budget.rollouts": ROLLOUTS,
-    "budget.guide": GUIDES,
-    "budget.keep": KEEPS,
-    "loss.shape": SHAPES,
-    "steer.prune": PRUNES,
-    "replay.groups": RECALLS,
-    "replay.wait": WAITS,
-    "replay.repair": REPAIRS,
-    "steer.branch": BRANCHES,
-}
 
 
 def test_the_names_are_the_files() -> None:
@@ -63,8 +35,8 @@ def test_a_recipe_names_known_parts_with_options_that_they_take(file: Path) -> N
     system = read_system(file.stem)
     slots = parts_of_slots(system)
     for name, keys in slots.items():
-        assert all(name in TABLES[key] for key in keys), (name, keys)
-        check_options(TABLES[keys[0]][name], system.options.get(name, {}), where=f"options.{name}")
+        assert all(name in SLOTS[key].table for key in keys), (name, keys)
+        check_options(SLOTS[keys[0]].table[name], system.options.get(name, {}), where=f"options.{name}")
     assert system.options.keys() <= slots.keys()
     make_parts(system.config)
 
@@ -77,14 +49,10 @@ def test_every_part_is_used_by_a_recipe() -> None:
         for key in keys
     }
     used.add(("budget.rollouts", load_config("auto").budget.rollouts))
-    used |= {("steer.prune", name) for name in ("never", "random")} | {
-        ("steer.branch", "never"),
-        ("replay.groups", "nothing"),
-        ("replay.wait", "nothing"),
-        ("replay.repair", "never"),
-    }
-    defaults = {(f"budget.{slot}", name) for slot, name in DEFAULTS.items()}
-    assert {(key, name) for key, table in TABLES.items() for name in table} - defaults <= used
+    used |= {("steer.prune", "random"), ("steer.close", "certain"), ("steer.close", "until_mixed")}
+    used.add(("loss.bound", "confident"))
+    defaults = {(option, attrgetter(option)(RunConfig())) for option in SLOTS}
+    assert {(key, name) for key, slot in SLOTS.items() for name in slot.table} - defaults <= used
 
 
 OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
@@ -157,10 +125,10 @@ NEEDED = {
 )
 def test_an_option_out_of_its_range_is_named(slots: str, part: str, option: str, value: object) -> None:
     options = {part: {**NEEDED.get(part, {}), option: value}}
-    others = {"shape": SHAPE, "prune": PRUNE, "branch": BRANCH, "repair": REPAIR}
+    others = {"shape": "loss.shape", "prune": "steer.prune", "branch": "steer.branch", "repair": "replay.repair"}
     with pytest.raises(UsageError, match=rf"^options\.{part}\.{option} = "):
         if named := [others[slot] for slot in slots.split() if slot in others]:
-            make_slots(named, {slot.option: [part] for slot in named}, options)
+            make_slots({option: [part] for option in named}, options)
         else:
             make_budget(dict.fromkeys(slots.split(), part), options)
 

@@ -18,7 +18,7 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.types import Group, Selection
 from podsrl.update import make_batch, policy_loss, to_samples
-from podsrl.update.bounds import BOUND, bounds_of
+from podsrl.update.bounds import bounds_of
 from runs import assert_same_weights, config_of
 from tests.systems.whole_steps import check_refused, lines, steps
 
@@ -67,7 +67,7 @@ def returned(answer: Any) -> list[Tensor] | None:
     def function(groups: Sequence[Group], selections: Sequence[Selection]) -> Any:
         return answer
 
-    [filled] = make_slots([BOUND], {BOUND.option: ["same"]}, {})[BOUND.option]
+    [filled] = make_slots({"loss.bound": ["same"]}, {})["loss.bound"]
     group = group_of("a", 0.0, 1.0)
     return bounds_of([group], [selection(group, [0, 1])], type(filled)(filled.option, function))
 

@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from made import group_of
+from podsrl.lib.parts import SLOTS
 from podsrl.lib.slots import make_slots
 from podsrl.types import Selection
 from podsrl.update import (
     ADVANTAGES,
     ALGORITHMS,
-    SHAPE,
-    SHAPES,
     policy_loss,
     resolve_advantage,
     resolve_algorithm,
@@ -22,7 +21,7 @@ from podsrl.update import (
     step_advantages,
     try_advantage,
 )
-from podsrl.update.bounds import BOUND, bounds_of
+from podsrl.update.bounds import bounds_of
 from podsrl.update.loss import AGGREGATES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
@@ -42,7 +41,7 @@ def test_the_table_of_algorithms_is_the_one_of_the_code() -> None:
 
 
 def test_every_known_shape_has_a_line() -> None:
-    assert all(f"| `{name}` | " in PAGE for name in SHAPES)
+    assert all(f"| `{name}` | " in PAGE for name in SLOTS["loss.shape"].table)
 
 
 def test_every_known_advantage_has_a_line() -> None:
@@ -68,15 +67,15 @@ def test_the_shape_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     exec(BLOCKS[2], vars(module))
     monkeypatch.setitem(__import__("sys").modules, "my_shapes", module)
     name = "my_shapes:late_tokens"
-    slots = make_slots((SHAPE,), {SHAPE.option: [name]}, {name: {"power": 2.0}})
+    slots = make_slots({"loss.shape": [name]}, {name: {"power": 2.0}})
     groups, selections, advantages = try_advantage(resolve_advantage("none"), 4)
-    shaped = shape_advantages(groups, selections, advantages, slots[SHAPE.option])
+    shaped = shape_advantages(groups, selections, advantages, slots["loss.shape"])
     # Completions of 1, 2, 3 and 1 tokens: token t of T gets (t / T) squared of its row's advantage.
     squares = [[1, 0, 0], [0.25, 1, 0], [1 / 9, 4 / 9, 1], [1, 0, 0]]
     for values, found in zip(advantages, shaped, strict=True):
         torch.testing.assert_close(found, values[:, None] * torch.tensor(squares))
     nothing = [Selection(group_id=group.id, kept=(), dropped={}) for group in groups]
-    empty = shape_advantages(groups, nothing, [torch.zeros(0)] * 2, slots[SHAPE.option])
+    empty = shape_advantages(groups, nothing, [torch.zeros(0)] * 2, slots["loss.shape"])
     assert [len(each) for each in empty] == [0, 0]
 
 
@@ -107,7 +106,7 @@ def test_the_bound_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("my_bound")
     exec(BLOCKS[3], vars(module))
     monkeypatch.setitem(__import__("sys").modules, "my_bound", module)
-    [bound] = make_slots((BOUND,), {BOUND.option: ["my_bound:right_has_room"]}, {})[BOUND.option]
+    [bound] = make_slots({"loss.bound": ["my_bound:right_has_room"]}, {})["loss.bound"]
     group = group_of("q", 1.0, 0.0, 1.0)
     found = bounds_of([group], [Selection(group_id="q", kept=(1, 2), dropped={0: "not_selected"})], bound)
     assert found is not None and found[0].tolist() == pytest.approx([0.1, 0.3])

@@ -15,7 +15,7 @@ from made import group_of
 from podsrl.errors import UsageError
 from podsrl.lib.slots import Slots, make_slots
 from podsrl.types import Group, Selection
-from podsrl.update import SHAPE, Shape, resolve_advantage, shape_advantages, step_advantages, to_samples
+from podsrl.update import Shape, resolve_advantage, shape_advantages, step_advantages, to_samples
 
 GROUPS = (group_of("a", 0, 1, 1, lengths=(1, 2, 3)), group_of("b", 0, 1, lengths=(2, 2)), group_of("c", 1))
 SELECTIONS = (
@@ -36,7 +36,7 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Slots]:
         monkeypatch.setitem(sys.modules, "own_shapes", module)
         names = [f"own_shapes:{factory.__name__}" for factory in factories]
         tables = {f"own_shapes:{name}": table for name, table in options.items()}
-        return make_slots((SHAPE,), {SHAPE.option: names}, tables)
+        return make_slots({"loss.shape": names}, tables)
 
     return build
 
@@ -44,7 +44,7 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Slots]:
 def shaped(slots: Slots) -> list[Tensor]:
     advantages = step_advantages(GROUPS, SELECTIONS, resolve_advantage("none"))
     assert [each.tolist() for each in advantages] == [[-0.5, 0.5], [-0.5, 0.5], []]
-    return shape_advantages(GROUPS, SELECTIONS, advantages, slots[SHAPE.option])
+    return shape_advantages(GROUPS, SELECTIONS, advantages, slots["loss.shape"])
 
 
 def plus(*, number: float = 1.0) -> Shape:
@@ -168,6 +168,6 @@ def test_a_shape_sees_which_chunk_a_row_belongs_to(shapes: Any) -> None:
     group = group_of("a", 0, 1, 0.25, 0.75)
     chosen = [Selection(group_id="a", kept=(0, 1, 2, 3), dropped={}, chunks=((0, 1), (2, 3)))]
     advantages = step_advantages([group], chosen, resolve_advantage("none"))
-    [found] = shape_advantages([group], chosen, advantages, shapes(by_chunk)[SHAPE.option])
+    [found] = shape_advantages([group], chosen, advantages, shapes(by_chunk)["loss.shape"])
     assert found.tolist() == [-0.5, 0.5, 9.75, 10.25]
     assert [sample.chunk for sample in to_samples([group], chosen, [found])] == [0, 0, 1, 1]

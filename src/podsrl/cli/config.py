@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +13,18 @@ import typer
 from podsrl.cli.console import output, print_paragraph, split_words
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, meant_by
-from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of, commented_toml, search, toml_value
-from podsrl.config.options import search as find
+from podsrl.config.options import (
+    SCHEMAS,
+    Chapter,
+    OptionEntry,
+    chapters_of,
+    commented_toml,
+    find_options,
+    toml_value,
+)
 from podsrl.config.other_names import OtherName, answer_of, nearest_other_name
 from podsrl.errors import UsageError, nearest
+from podsrl.lib.options import part_summary
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -59,7 +67,7 @@ def show_config(
     if resolved:
         _show_resolved(word, overrides, model if of != "train" else None, json)
     elif search is not None:
-        _show_found(find(model, search), search, json)
+        _show_found(model, search, json)
     elif word is None:
         _show_chapters(chapters_of(model), json)
     else:
@@ -69,8 +77,7 @@ def show_config(
 def _show_word(model: type[BaseModel], word: str, as_json: bool) -> None:
     """A section; else an option by its key, its last part or another library's name; else what speaks of the word."""
     chapters = chapters_of(model)
-    sections = [chapter for chapter in chapters if chapter.name == word]
-    if sections:
+    if sections := [chapter for chapter in chapters if chapter.name == word]:
         return _show_chapters(sections, as_json)
     options = {option.key: option for chapter in chapters for option in chapter.options}
     exact = [option for key, option in options.items() if word in (key, key.rpartition(".")[2])]
@@ -81,9 +88,17 @@ def _show_word(model: type[BaseModel], word: str, as_json: bool) -> None:
             return _show_elsewhere(exact, others, as_json)
     if len(exact) == 1:
         return _show_option(exact[0], as_json)
-    if not exact and (word in recipe_names() or Path(word).is_file()):
+    if exact:
+        return _show_options(exact, as_json)
+    if word in recipe_names() or Path(word).is_file():
         raise UsageError(f"{word!r} is a config, not an option: pods config --resolved {word} prints it whole")
-    return _show_found(exact or search(model, word), word, as_json)
+    return _show_found(model, word, as_json)
+
+
+def _show_found(model: type[BaseModel], text: str, as_json: bool) -> None:
+    if not (found := find_options(model, text)):
+        raise UsageError(f"no option speaks of {text!r}; `pods config` lists all.{nearest_other_name(text)}")
+    _show_options(found, as_json)
 
 
 def _show_elsewhere(options: Sequence[OptionEntry], others: Sequence[OtherName], as_json: bool) -> None:
@@ -99,28 +114,19 @@ def _show_elsewhere(options: Sequence[OptionEntry], others: Sequence[OtherName],
         print_paragraph(answer_of(others))
 
 
-def _show_found(found: Sequence[OptionEntry], text: str, as_json: bool) -> None:
-    if not found:
-        raise UsageError(f"no option speaks of {text!r}; `pods config` lists all.{nearest_other_name(text)}")
-    if as_json:
-        output.print_json(data=[asdict(option) for option in found])
-        return
-    _print_options(found)
-
-
 def _show_chapters(chapters: Sequence[Chapter], as_json: bool) -> None:
     if as_json:
-        output.print_json(data=[asdict(option) for chapter in chapters for option in chapter.options])
-        return
+        return _show_options([option for chapter in chapters for option in chapter.options], as_json)
     for chapter in chapters:
         if chapter.name:
-            note = " Not there by default; setting one of its options makes it." if chapter.is_absent else ""
-            print_paragraph(f"[{chapter.name}]  {chapter.meaning}{note}", style="bold")
+            print_paragraph(f"[{chapter.name}]  {chapter.meaning}", style="bold")
             output.print()
-        _print_options(chapter.options)
+        _show_options(chapter.options, as_json)
 
 
-def _print_options(options: Iterable[OptionEntry]) -> None:
+def _show_options(options: Sequence[OptionEntry], as_json: bool) -> None:
+    if as_json:
+        return output.print_json(data=[asdict(option) for option in options])
     for option in options:
         output.print(f"{option.key} = {option.default}", style="cyan", markup=False, highlight=False, soft_wrap=True)
         takes = f" Takes {option.takes}." if option.takes != "text" else ""
@@ -130,16 +136,16 @@ def _print_options(options: Iterable[OptionEntry]) -> None:
 
 
 def _show_option(option: OptionEntry, as_json: bool) -> None:
-    names = option.known_names
     if as_json:
-        output.print_json(data={**asdict(option), "known": list(names)})
-        return
+        return output.print_json(data={**asdict(option), "known": list(option.known)})
     section, _, name = option.key.rpartition(".")
+    in_file = "…" if option.value is None else toml_value(option.value)
+    in_shell = option.value if isinstance(option.value, str) else in_file
     facts = {"takes": option.takes, "default": option.default}
-    if names:
-        facts["known names"] = ", ".join(names)
-    facts["as a flag"] = f"--{option.key}={_in_shell(option.value)}"
-    facts["in a file"] = f"{name} = {_in_file(option.value)}" + (f"   under [{section}]" if section else "")
+    if option.table and not option.is_slot:
+        facts["known names"] = ", ".join(option.known)
+    facts["as a flag"] = f"--{option.key}={in_shell if option.value is None else shlex.quote(in_shell)}"
+    facts["in a file"] = f"{name} = {in_file}" + (f"   under [{section}]" if section else "")
     if option.other_names:
         facts["elsewhere"] = option.other_names
     output.print(option.key, style="bold cyan", highlight=False)
@@ -147,14 +153,10 @@ def _show_option(option: OptionEntry, as_json: bool) -> None:
     output.print()
     for title, text in facts.items():
         print_paragraph(text, indent=" " * 18, start=f"    {title:14}")
-
-
-def _in_shell(value: Any) -> str:
-    return "…" if value is None else shlex.quote(value if isinstance(value, str) else toml_value(value))
-
-
-def _in_file(value: Any) -> str:
-    return "…" if value is None else toml_value(value)
+    if option.is_slot:
+        output.print("\nParts that ship; a system that has one: pods systems --all", style="bold")
+        for part, factory in option.known.items():
+            print_paragraph(part_summary(factory), indent=" " * 18, start=f"    {part:14}")
 
 
 def _show_resolved(name: str | None, overrides: list[str], model: type[BaseModel] | None, as_json: bool) -> None:

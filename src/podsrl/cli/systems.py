@@ -126,15 +126,11 @@ def _describe(system: System, result: Mapping[str, Any] | None) -> None:
 def parts_of(system: System) -> Iterator[Json]:
     """The parts that the recipe names in slots, each once, with all options: set ones, and defaults."""
     from podsrl.compare.systems import parts_of_slots
-    from podsrl.config.options import chapters_of
-    from podsrl.config.schema import RunConfig
     from podsrl.lib.options import part_options, part_summary
-    from podsrl.lib.resolve import load
-
-    tables = {option.key: option.table for chapter in chapters_of(RunConfig) for option in chapter.options}
+    from podsrl.lib.parts import SLOTS
 
     for name, keys in parts_of_slots(system).items():
-        factory = load(tables[keys[0]])[name]
+        factory = SLOTS[keys[0]].table[name]
         own = system.options.get(name, {})
         options = [
             {**asdict(option), "value": own.get(option.name, option.default)} for option in part_options(factory)

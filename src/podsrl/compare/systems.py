@@ -17,6 +17,7 @@ from podsrl.config.files import read_changes, recipe_names
 from podsrl.config.load import load_config
 from podsrl.config.schema import AboutConfig, RunConfig
 from podsrl.errors import UsageError, nearest
+from podsrl.lib.parts import SLOTS
 
 FOLDER = "systems/"
 MEASURED = "systems.json"
@@ -100,14 +101,7 @@ def parts_of_slots(system: System) -> dict[str, list[str]]:
     """
     filled: dict[str, list[str]] = {}
     for key, value in system.changes.items():
-        if key in (
-            "loss.shape",
-            "steer.prune",
-            "steer.branch",
-            "replay.groups",
-            "replay.wait",
-            "replay.repair",
-        ) or key.startswith("budget."):
+        if key in SLOTS:
             for name in [value] if isinstance(value, str) else value:
                 filled.setdefault(name, []).append(key)
     return filled

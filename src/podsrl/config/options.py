@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from podsrl.config.bounds import Names
+from podsrl.config.bounds import PART, Names
 from podsrl.config.load import section_of
 from podsrl.config.other_names import other_names
 from podsrl.config.pretrain import PretrainConfig
@@ -47,9 +47,15 @@ class OptionEntry:
     """Where the table of its known names stands: "podsrl.select:RULES"; empty: it has none."""
 
     @property
-    def known_names(self) -> tuple[str, ...]:
-        """What the option may be called; this imports the table's stage."""
-        return tuple(load(self.table)) if self.table else ()
+    def known(self) -> Mapping[str, Any]:
+        """Each name that the option may have, and what it stands for; this imports the table's stage."""
+        table = load(self.table) if self.table else {}
+        return table[self.key].table if self.is_slot else table
+
+    @property
+    def is_slot(self) -> bool:
+        """Whether it names a part (`lib/parts.py`)."""
+        return self.table == PART.table
 
     @property
     def other_names(self) -> str:
@@ -64,8 +70,6 @@ class Chapter:
 
     name: str
     meaning: str
-    is_absent: bool
-    """The section is absent by default, with all of its options."""
     options: tuple[OptionEntry, ...]
 
 
@@ -78,11 +82,12 @@ def chapters_of(model: type[BaseModel]) -> list[Chapter]:
     """
     sections = {name: kind for name, field in model.model_fields.items() if (kind := section_of(field.annotation))}
     plain = [name for name in model.model_fields if name not in sections]
-    chapters = [Chapter(name="", meaning=_doc(model), is_absent=False, options=tuple(_entries(model, "", plain)))]
+    chapters = [Chapter(name="", meaning=_doc(model), options=tuple(_entries(model, "", plain)))]
     for name, kind in sections.items():
         own = model.model_fields[name].default
+        note = " Not there by default; setting one of its options makes it." if own is None else ""
         options = tuple(_entries(kind, f"{name}.", kind.model_fields, own))
-        chapters.append(Chapter(name=name, meaning=_doc(kind), is_absent=own is None, options=options))
+        chapters.append(Chapter(name=name, meaning=_doc(kind) + note, options=options))
     return chapters
 
 
@@ -203,11 +208,11 @@ def is_switch(field: FieldInfo) -> bool:
     return bool in (field.annotation, *get_args(field.annotation))
 
 
-def search(model: type[BaseModel], text: str) -> list[OptionEntry]:
+def find_options(model: type[BaseModel], text: str) -> list[OptionEntry]:
     """Options with every word of a text in their name, meaning, choices or other names; matches in the name first.
 
     Example:
-        >>> [option.key for option in search(RunConfig, "learning rate")][0]
+        >>> [option.key for option in find_options(RunConfig, "learning rate")][0]
         'optim.lr'
     """
     words = text.lower().replace("_", " ").split()
@@ -231,7 +236,7 @@ def commented_toml(config: BaseModel) -> str:
     for chapter in chapters_of(type(config)):
         if chapter.name:
             is_absent = values[chapter.name] is None
-            note = " Not set; without the comment signs these are its defaults:" if is_absent else ""
+            note = " Without the comment signs these are its defaults:" if is_absent else ""
             lines += ["", *_comment(chapter.meaning + note), f"{'# ' * is_absent}[{chapter.name}]"]
             held = values[chapter.name]
         else:

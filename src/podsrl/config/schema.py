@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from podsrl.config.bounds import (
     MAX_COUNT,
     MAX_STEP_TOKENS,
+    PART,
     Count,
     Names,
     NonNegative,
@@ -202,54 +203,34 @@ class RolloutConfig(Section):
 
 class BudgetConfig(Section):
     """The budget decides which questions a step asks, how many rollouts of each, and which groups are trained on. Each
-    option names a part that ships or a function of yours (docs/budgets.md); options of a part stand in
-    `[options.NAME]`. Published combinations are recipes (`pods systems`, docs/systems.md)."""
+    option names a part: one that ships, which `pods config budget.rollouts` describes, or a function of yours,
+    "module:function" (docs/budgets.md). Options of a part stand in `[options.NAME]`. Published combinations are recipes
+    (`pods systems`, docs/systems.md)."""
 
-    enough: Annotated[str, Names("podsrl.control:ENOUGH")] = "one_round"
-    """How many new groups each round asks for: "one_round" (all `rollouts.num_prompts` in the first), "mixed" (DAPO:
-    new ones until as many hold correct and wrong answers), "pilot" (Pilot-Commit), or "module:function"; see
-    docs/budgets.md."""
-    questions: Annotated[str, Names("podsrl.control:QUESTIONS")] = "stream"
-    """Which questions: "stream" (the next ones of the data stream), "dynamics" (DPS), "difficulty" (DOTS) and "profile"
-    (sGPO) choose those that are likely to be mixed, or "module:function"; see docs/budgets.md."""
-    rollouts: Annotated[str, Names("podsrl.control:ROLLOUTS")] = "equal"
-    """How many rollouts of each: "equal" (`rollouts.num_rollouts`), "harder" (DARS: more for hard questions), "bandit"
-    (GDRO: a size per difficulty), "confidence" (XRPO: more where the mean reward is uncertain), "worth" (as many as are
-    worth their cost), "hints" (ADHint: half of them begin with a part of a solution), "ambiguous" (LATR: with
-    the steering parts of that name), "contrast" (TRACE: where right and wrong are both likely, also behind tokens of
-    finished answers; with `steer.prune` and `loss.shape` of that name), "pilot" (Pilot-Commit: a few, and the rest for
-    questions that are worth it; with `budget.enough`, `budget.keep` and `replay.wait` of that name), "difficulty" and
-    "profile" (with `budget.questions` of the same name), or "module:function", which may also add rollouts to groups of
-    the step; see docs/budgets.md."""
-    guide: Annotated[str, Names("podsrl.control:GUIDES")] = "none"
-    """Which questions are shown with another prompt: "none", "examples" (XRPO: solved questions before one that no
-    rollout has solved yet), "nudge" (NudgeRL: a hint behind it for some of its rollouts), or "module:function"; see
-    docs/budgets.md."""
-    keep: Annotated[str, Names("podsrl.control:KEEPS")] = "all"
-    """Which of the step's groups are trained on: "all", "mixed" (those with correct and wrong answers), "pilot", or
-    "module:function"; see docs/budgets.md."""
+    enough: Annotated[str, PART] = "one_round"
+    """How many new groups each round asks for."""
+    questions: Annotated[str, PART] = "stream"
+    """Which questions it asks."""
+    rollouts: Annotated[str, PART] = "equal"
+    """How many rollouts of each; it may also add rollouts to groups of the step."""
+    guide: Annotated[str, PART] = "none"
+    """Which questions are shown with another prompt."""
+    keep: Annotated[str, PART] = "all"
+    """Which of the step's groups are trained on."""
 
 
 class SteerConfig(Section):
-    """What becomes of rollouts while they are generated."""
+    """What becomes of rollouts while they are generated. The options but `first` name parts, as those of `[budget]`;
+    docs/selection.md and docs/engine.md."""
 
-    close: Annotated[str, Names("podsrl.control:CLOSES")] = "never"
-    """When a group has enough rollouts, so that its others are ended or never begun: "never", "certain" (no other
-    rollout can change what is kept: the same updates for fewer tokens), "until_mixed" (it has correct and wrong
-    answers; biased), or "module:function". Options of a part stand in `[options.NAME]`; see docs/selection.md."""
+    close: Annotated[str, PART] = "never"
+    """When a group has enough rollouts, so that its others are ended or never begun."""
     first: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
     """No group is closed with fewer rollouts. What learns how hard a question is sees these alone."""
-    prune: Annotated[str, Names("podsrl.control:PRUNES")] = "never"
-    """Which rollouts are ended while they are written, without a reward: "never", "random" (a share of those that come
-    to a token count: what pruning by a signal is compared with), "quality" (those that a learned head finds
-    superfluous in the middle: ARRoL), "ambiguous" (branches that stay like their source: LATR), "confident" (those
-    that are unsure or get unsure: ECHO), "states" (none: it keeps features for the shape "probe": POISE),
-    "contrast" (none: it keeps what TRACE predicts from), or "module:function"; see docs/engine.md and
-    docs/systems.md."""
-    branch: Annotated[str, Names("podsrl.control:BRANCHES")] = "never"
-    """Which rollouts get siblings that go on from the same tokens: "never", "ambiguous" (where two tokens are about as
-    likely: LATR), "confident" (where a rollout gets unsure: ECHO), or "module:function"; see docs/engine.md and
-    docs/systems.md."""
+    prune: Annotated[str, PART] = "never"
+    """Which rollouts are ended while they are written, without a reward."""
+    branch: Annotated[str, PART] = "never"
+    """Which rollouts get siblings that go on from the same tokens."""
 
 
 class CostsConfig(Section):
@@ -293,17 +274,13 @@ DEFAULT_COSTS = {
 class ReplayConfig(Section):
     """Groups of earlier steps, or of other runs, that are trained on too; docs/budgets.md."""
 
-    groups: Annotated[str, Names("podsrl.control:RECALLS")] = "nothing"
-    """Which of them each step trains on besides its own: "nothing", "fifo" (some of the newest mixed ones), "swarm"
-    (some that other runs have put into a shared folder), or "module:function" for a part of your own. Options stand in
-    `[options.NAME]`."""
-    wait: Annotated[str, Names("podsrl.control:WAITS")] = "nothing"
-    """Which groups are not trained on yet, so that later steps may ask more rollouts of them: "nothing", "pilot"
-    (Pilot-Commit: questions that a few rollouts find worth more; with the parts of that name in `[budget]`), or
-    "module:function"."""
-    repair: Annotated[str, Names("podsrl.control:REPAIRS")] = "never"
-    """Which rollouts are repaired, and join their group as further ones: "never", "scope" (SCOPE: wrong ones go on from
-    their first wrong step by a solution), or "module:function"."""
+    groups: Annotated[str, PART] = "nothing"
+    """Which of them each step trains on besides its own. This option and the next two name parts, as those of
+    `[budget]`."""
+    wait: Annotated[str, PART] = "nothing"
+    """Which groups are not trained on yet, so that later steps may ask more rollouts of them."""
+    repair: Annotated[str, PART] = "never"
+    """Which rollouts are repaired, and join their group as further ones."""
     unfinished: Literal["drop", "keep"] = "drop"
     """"keep": a step begins more groups than it trains on and ends when enough are whole; the others go on in the next
     step, with the tokens that they have. "drop": every group is generated to its end."""
@@ -369,9 +346,9 @@ class LossConfig(Section):
     advantage: Annotated[str | None, Names("podsrl.update:ADVANTAGES")] = None
     """How rewards of the kept rollouts become advantages: a known way (`podsrl.update.ADVANTAGES`), or
     "module:function" for f(rewards) or f(groups, selections); see docs/losses.md."""
-    shape: Annotated[tuple[str, ...], BeforeValidator(parse_names), Names("podsrl.update:SHAPES")] = ()
-    """Functions that rewrite the advantages, from left to right: known ones (`podsrl.update.SHAPES`), or
-    "module:function" for what makes f(groups, selections, advantages). Their options stand in `[options.NAME]`."""
+    shape: Annotated[tuple[str, ...], BeforeValidator(parse_names), PART] = ()
+    """Functions that rewrite the advantages, from left to right. This option and `bound` name parts, as those of
+    `[budget]`; a function of yours makes f(groups, selections, advantages)."""
     ratio: Literal["token", "sequence"] | None = None
     """Importance ratio per token or per sequence."""
     clip: Literal["ppo", "cispo", "none"] | None = None
@@ -380,10 +357,9 @@ class LossConfig(Section):
     """The lower bound of the ratio is 1 - clip_low."""
     clip_high: NonNegative | None = None
     """The upper bound of the ratio is 1 + clip_high."""
-    bound: Annotated[str, Names("podsrl.update.bounds:BOUNDS")] = "same"
-    """What bounds the ratio of single rollouts: "same" (`clip_low` and `clip_high`, for all), "confident" (ECHO: more
-    room for unsure ones; with `steer.prune`, `steer.branch` and `loss.shape` of that name), or "module:function" for
-    what makes f(groups, selections)."""
+    bound: Annotated[str, PART] = "same"
+    """What bounds the ratio of single rollouts, in place of `clip_low` and `clip_high`; a function of yours makes
+    f(groups, selections)."""
     aggregate: Literal["sequence_mean", "token_mean", "constant", "group_mean"] | None = None
     """Mean over each sequence's tokens, then over sequences; mean over all tokens; sum over all tokens divided by
     (rows × rollouts.max_new_tokens); or mean over each sequence's tokens, over each group's sequences, then over
@@ -637,8 +613,7 @@ class RunConfig(Section):
     record: RecordConfig = RecordConfig()
     about: AboutConfig = AboutConfig()
     options: dict[str, dict[str, Any]] = {}
-    """Options of a part that `[budget]`, `[steer]`, `[replay]`, `loss.shape` or `rollouts.generator` names: its name ->
-    a table."""
+    """Options of a part, or of `rollouts.generator`: its name -> a table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:

@@ -1,84 +1,16 @@
-"""What a step asks for: tables of the parts for the slots of `[budget]`, `[steer]` and `[replay]`, and their seam.
+"""What a step asks for: what `[budget]`, `[steer]` and `[replay]` name, asked and checked."""
 
-An entry of a table makes the part; its keyword-only parameters are the part's options (`[options.NAME]`).
-"""
-
-from podsrl.control.base import (
-    Branch,
-    Close,
-    Enough,
-    Guide,
-    Keep,
-    Prune,
-    Questions,
-    Recall,
-    Repair,
-    Rollouts,
-    Stream,
-    View,
-    Wait,
-)
+from podsrl.control.base import Close, View
 from podsrl.control.budget import Budget, make_budget, recalled, repaired, waiting_ids
 from podsrl.control.steer import Steering
-from podsrl.control.tables import (
-    BRANCH,
-    BRANCHES,
-    CLOSE,
-    CLOSES,
-    ENOUGH,
-    GUIDES,
-    KEEPS,
-    PRUNE,
-    PRUNES,
-    QUESTIONS,
-    RECALL,
-    RECALLS,
-    REPAIR,
-    REPAIRS,
-    ROLLOUTS,
-    SLOTS,
-    WAIT,
-    WAITS,
-    budget_names,
-)
 from podsrl.types import Ask
 
 __all__ = [
-    "BRANCH",
-    "BRANCHES",
-    "CLOSE",
-    "CLOSES",
-    "ENOUGH",
-    "GUIDES",
-    "KEEPS",
-    "PRUNE",
-    "PRUNES",
-    "QUESTIONS",
-    "RECALL",
-    "RECALLS",
-    "REPAIR",
-    "REPAIRS",
-    "ROLLOUTS",
-    "SLOTS",
-    "WAIT",
-    "WAITS",
     "Ask",
-    "Branch",
     "Budget",
     "Close",
-    "Enough",
-    "Guide",
-    "Keep",
-    "Prune",
-    "Questions",
-    "Recall",
-    "Repair",
-    "Rollouts",
     "Steering",
-    "Stream",
     "View",
-    "Wait",
-    "budget_names",
     "make_budget",
     "recalled",
     "repaired",

@@ -8,8 +8,8 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
+from podsrl.config.schema import BudgetConfig
 from podsrl.control.base import View
-from podsrl.control.tables import RECALL, REPAIR, SLOTS, WAIT, budget_names
 from podsrl.errors import UsageError, short
 from podsrl.lib.slots import Filled, Slots, make_slots
 from podsrl.lib.user_function import calling
@@ -27,12 +27,13 @@ class Budget:
     """The filled slots that decide together what a step asks for, and what of it is trained on.
 
     Args:
-        slots: filled, those of `SLOTS` among them.
+        slots: filled, those of `[budget]` among them.
     """
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
-        self._enough, self._questions, self._rollouts, self._guide, self._keep = (slots[s.option][0] for s in SLOTS)
+        parts = (slots[f"budget.{name}"][0] for name in BudgetConfig.model_fields)
+        self._enough, self._questions, self._rollouts, self._guide, self._keep = parts
 
     def ask(self, view: View) -> list[Ask]:
         """What one round asks for; nothing ends the sampling of the step.
@@ -165,13 +166,13 @@ def recalled(slots: Slots, view: View) -> list[Group]:
     """The groups of earlier steps that `replay.groups` gives.
 
     Args:
-        slots: filled, `RECALL` among them.
+        slots: filled, `replay.groups` among them.
         view: of a step whose groups are all judged.
 
     Raises:
         UsageError: the part raised, or gave something else than groups, each once.
     """
-    [part] = slots[RECALL.option]
+    [part] = slots["replay.groups"]
     known = {group.id for group in view.groups}
     found = _as_list(part(view), part.option, "groups of earlier steps", MAX_ASKS)
     for group in found:
@@ -186,7 +187,7 @@ def repaired(slots: Slots, view: View, group: Group) -> list[Completion]:
     """What `replay.repair` adds to a group.
 
     Args:
-        slots: filled, `REPAIR` among them.
+        slots: filled, `replay.repair` among them.
         view: after the last round.
         group: of the step, judged.
 
@@ -194,7 +195,7 @@ def repaired(slots: Slots, view: View, group: Group) -> list[Completion]:
         UsageError: the part raised, or gave something else than completions of the group with the next indices, some
             of whose tokens are given.
     """
-    [part] = slots[REPAIR.option]
+    [part] = slots["replay.repair"]
     size = len(group.rollouts)
     found = _as_list(part(view, group), part.option, "completions", MAX_ROLLOUTS)
     for place, done in enumerate(found, start=size):
@@ -210,14 +211,14 @@ def waiting_ids(slots: Slots, view: View) -> list[str]:
     """Ids of the groups that wait for later steps.
 
     Args:
-        slots: filled, `WAIT` among them.
+        slots: filled, `replay.wait` among them.
         view: after the last round.
 
     Raises:
         UsageError: the part raised, or gave something else than ids of groups of the step or of `View.waiting`, once
             each, none of them a probe.
     """
-    [part] = slots[WAIT.option]
+    [part] = slots["replay.wait"]
     known = {group.id for group in (*view.waiting, *view.groups) if group.is_trained}
     found = _as_list(part(view), part.option, "ids of groups", len(known))
     for name in found:
@@ -232,8 +233,7 @@ def make_budget(names: Mapping[str, str], options: Mapping[str, Mapping[str, Any
     """Make the parts of a budget.
 
     Args:
-        names: slot ("enough", "questions", "rollouts", "guide", "keep") -> a name of the slot's table, or
-            "module:function"; slots that are left out have their default.
+        names: option of `[budget]` -> its value; what is left out has its default.
         options: part's name -> its options.
 
     Raises:
@@ -243,7 +243,8 @@ def make_budget(names: Mapping[str, str], options: Mapping[str, Mapping[str, Any
         >>> make_budget({}, {}).slots.state()
         {}
     """
-    return Budget(make_slots(SLOTS, budget_names(names), options))
+    parts = {f"budget.{slot}": [name] for slot, name in BudgetConfig(**names).model_dump().items()}
+    return Budget(make_slots(parts, options))
 
 
 def _is_prompt(prompt: Any) -> bool:

@@ -27,7 +27,6 @@ from pydantic import Field
 from safetensors.numpy import load, save
 
 from podsrl.control.base import View
-from podsrl.control.tables import BRANCH, PRUNE
 from podsrl.errors import UsageError, short
 from podsrl.lib.part_states import split_states, whole_states
 from podsrl.lib.slots import Filled, Slots, make_slots
@@ -98,9 +97,9 @@ class Steering:
         self._names, self._options = dict(names), {name: dict(options.get(name, {})) for name in names.values()}
         every = {option: [name] for option, name in names.items()}
         if slots is None:
-            slots = make_slots((PRUNE, BRANCH), every, self._options, others_are_filled=True)
+            slots = make_slots(every, self._options, others_are_filled=True)
         self._slots = slots.only(every)
-        [self._prune], [self._branch] = self._slots[PRUNE.option], self._slots[BRANCH.option]
+        [self._prune], [self._branch] = self._slots["steer.prune"], self._slots["steer.branch"]
         self._pruned_at, self._branched_at = pruned_at, branched_at = counts_of(self._prune), counts_of(self._branch)
         self.at = None if pruned_at is None or branched_at is None else pruned_at | branched_at
 

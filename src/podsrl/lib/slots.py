@@ -1,6 +1,6 @@
-"""Slots of a run, and the parts that fill them.
+"""What fills the slots of a run (`lib/parts.py`).
 
-An option names a part of its slot's table, or one of the user's own as "module:function". What the name stands for
+An option names a part that ships, or one of the user's own as "module:function". What the name stands for
 makes the part: its keyword-only parameters are the part's options (`[options.NAME]`). A part is a plain function, or an
 object with one method for each slot that it fills; the same name in several slots is one part. A part that learns has
 `learn(groups)`, `state()` and `restore(state)` besides. It may tell its largest sizes by
@@ -25,13 +25,12 @@ from typing import Any
 
 from podsrl.errors import UsageError, nearest
 from podsrl.lib.options import check_options
+from podsrl.lib.parts import SLOTS, Factory, Slot
 from podsrl.lib.resolve import resolve
 from podsrl.lib.user_function import calling, check_arguments
 
 State = Mapping[str, Any]
 """What a part remembers: plain JSON values and numpy arrays, by text keys."""
-Factory = Callable[..., Any]
-"""What makes a part: its keyword-only parameters are the part's options."""
 GO_ON = ("join", "start")
 """Abilities of a generator whose rollouts go on behind what they have."""
 _METHODS: Mapping[str, tuple[str, ...]] = {
@@ -47,28 +46,6 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "together": ("rollouts",),
 }
 """Method of a part, and its arguments."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """An option that names a part."""
-
-    option: str
-    """For example "budget.rollouts"; its last word names the method of an object that fills it."""
-    table: Mapping[str, Factory]
-    """Name -> what makes the part."""
-    arguments: tuple[str, ...]
-    """What its function is called with, by position."""
-
-    @property
-    def method(self) -> str:
-        """The method of an object that fills the slot."""
-        return self.option.rpartition(".")[2]
-
-    @property
-    def shape(self) -> str:
-        """For messages: "rollouts(view, asks)"."""
-        return f"{self.method}({', '.join(self.arguments)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +148,6 @@ class Slots:
 
 
 def make_slots(
-    slots: Sequence[Slot],
     names: Mapping[str, Sequence[str]],
     options: Mapping[str, Mapping[str, Any]],
     *,
@@ -180,8 +156,7 @@ def make_slots(
     """Make the parts that fill some slots.
 
     Args:
-        slots: all of them.
-        names: option of each slot -> names of the parts that fill it, in order.
+        names: option of each of these slots -> names of the parts that fill it, in order.
         options: part's name -> its options.
         others_are_filled: whether slots that a part needs, and that are not among these, are filled elsewhere.
 
@@ -190,23 +165,19 @@ def make_slots(
             does not fill all that it has to, or learns without `state` and `restore`.
 
     Example:
-        >>> slot = Slot("budget.enough", {"two": lambda: lambda view: 2}, ("view",))
-        >>> make_slots([slot], {"budget.enough": ["two"]}, {})["budget.enough"][0](None)
-        2
+        >>> make_slots({"steer.close": ["never"]}, {})["steer.close"][0](None, None)
+        False
     """
     parts: dict[str, Any] = {}
-    filled: dict[str, list[Filled]] = {}
-    used: list[str] = []
-    by_option = {slot.option: slot for slot in slots}
-    for slot in slots:
-        filled[slot.option] = []
-        for name in names[slot.option]:
-            option = f"{slot.option} = {name!r}"
-            used.append(option)
-            factory = _factory(slot, name, by_option)
+    filled: dict[str, list[Filled]] = {option: [] for option in SLOTS if option in names}
+    for key, found in filled.items():
+        slot = SLOTS[key]
+        for name in names[key]:
+            option = f"{key} = {name!r}"
+            factory = _factory(slot, name)
             if name not in parts:
                 parts[name] = _make(factory, name, option, options.get(name, {}), slot.shape)
-            filled[slot.option].append(Filled(option, _filler(parts[name], slot, option), parts[name]))
+            found.append(Filled(option, _filler(parts[name], slot, option), parts[name]))
     for name, part in parts.items():
         for option in getattr(part, "needs", ()):
             if option not in names and others_are_filled:
@@ -221,14 +192,13 @@ def make_slots(
                 )
     for name in options:
         if name not in parts:
-            raise UsageError(
-                f"[options.{name}]: no slot names it ({', '.join(used)}); remove the table.{nearest(name, parts)}"
-            )
+            used = ", ".join(each.option for found in filled.values() for each in found)
+            raise UsageError(f"[options.{name}]: no slot names it ({used}); remove the table.{nearest(name, parts)}")
     return Slots(filled, parts)
 
 
-def _factory(slot: Slot, name: str, slots: Mapping[str, Slot]) -> Factory:
-    elsewhere = [other.option for other in slots.values() if name in other.table]
+def _factory(slot: Slot, name: str) -> Factory:
+    elsewhere = [other.option for other in SLOTS.values() if name in other.table]
     if elsewhere and name not in slot.table:
         raise UsageError(f"{slot.option} = {name!r}: {name!r} fills {' and '.join(elsewhere)} only")
     wanted = "a function that makes a part from its options"

@@ -15,7 +15,7 @@ from podsrl.update.correct import Correction
 from podsrl.update.logprobs import head_path
 from podsrl.update.loss import LossSpec, policy_loss
 from podsrl.update.optimizer import Optimizer
-from podsrl.update.shapes import SHAPE, SHAPES, Shape, shape_advantages
+from podsrl.update.shapes import Shape, shape_advantages
 from podsrl.update.token_logprobs import TokenLogprobs
 from podsrl.update.updater import Updater, UpdateStats
 
@@ -24,8 +24,6 @@ __all__ = [
     "ALGORITHMS",
     "NAMED_LOSSES",
     "NORMALIZERS",
-    "SHAPE",
-    "SHAPES",
     "Advantage",
     "Algorithm",
     "Batch",

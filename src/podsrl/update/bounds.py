@@ -14,18 +14,10 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError, short
-from podsrl.lib.resolve import Table
-from podsrl.lib.slots import Factory, Filled, Slot
+from podsrl.lib.slots import Filled
 from podsrl.types import Group, Selection
 
 Bound: TypeAlias = Callable[[Sequence[Group], Sequence[Selection]], Sequence[Tensor] | None]
-
-BOUNDS: Table[Factory] = Table(
-    {"same": "podsrl.update.bounds:of_the_loss", "confident": "podsrl.systems.echo:Confident"}
-)
-"""Name -> what makes the function."""
-BOUND = Slot("loss.bound", BOUNDS, ("groups", "selections"))
-"""The slot of `loss.bound`."""
 
 
 def of_the_loss() -> Bound:

@@ -15,32 +15,12 @@ from typing import TypeAlias
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.lib.resolve import Table
-from podsrl.lib.slots import Factory, Filled, Slot
+from podsrl.lib.slots import Filled
 from podsrl.types import Group, Rollout, Selection
 from podsrl.update.advantage import checked_advantages, kept_by_chunk
 
 Shape: TypeAlias = Callable[[Sequence[Group], Sequence[Selection], Sequence[Tensor]], Sequence[Tensor]]
 """What a shape is: groups, selections and their advantages `[m]` or `[m, T]`, to new advantages of either form."""
-
-SHAPES: Table[Factory] = Table(
-    {
-        "anchors": "podsrl.systems.gigpo:Anchors",
-        "bins": "podsrl.systems.gdro:BinWeights",
-        "confident": "podsrl.systems.echo:Confident",
-        "contexts": "podsrl.systems.nudgerl:Contexts",
-        "contrast": "podsrl.systems.trace:Contrast",
-        "halves": "podsrl.systems.adhint:Halves",
-        "novelty": "podsrl.systems.xrpo:Novelty",
-        "pool_mean": "podsrl.systems.reinforce_ada:pool_mean",
-        "posterior": "podsrl.systems.aero:posterior",
-        "probe": "podsrl.systems.poise:Probe",
-        "votes": "podsrl.systems.echo:Votes",
-    }
-)
-"""Name -> what makes the shape."""
-SHAPE = Slot("loss.shape", SHAPES, ("groups", "selections", "advantages"))
-"""The slot of `loss.shape`."""
 
 
 def rewrite_chunks(

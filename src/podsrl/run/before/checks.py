@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from podsrl.config.schema import RunConfig
-from podsrl.control import BRANCH, PRUNE
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
@@ -70,9 +69,9 @@ def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bo
 def needs(config: RunConfig) -> list[tuple[str, str]]:
     """What the options of a run want of its generator: (option, ability of `Generator.abilities`)."""
     found = [("steps.name = 'ahead'", "beside")] if config.steps.is_ahead else []
-    for slot in (PRUNE, BRANCH):
-        if (name := getattr(config.steer, slot.method)) != "never":
-            found.append((f"{slot.option} = {name!r}", "watch"))
+    for option, name in (("steer.prune", config.steer.prune), ("steer.branch", config.steer.branch)):
+        if name != "never":
+            found.append((f"{option} = {name!r}", "watch"))
     if config.replay.unfinished == "keep":
         found += [("replay.unfinished = 'keep'", ability) for ability in (*GO_ON, "partial")]
     return found

@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import Any
 
 from podsrl.config.schema import BudgetConfig, RunConfig
-from podsrl.control import BRANCH, PRUNE
 from podsrl.control.steer import counts_of
 from podsrl.errors import UsageError
 from podsrl.lib.slots import Slots
@@ -93,8 +92,8 @@ def _check_certain(config: RunConfig, advantage: Advantage) -> None:
 
 def _check_counts(config: RunConfig, slots: Slots) -> None:
     limit = config.rollouts.max_new_tokens
-    for slot in (PRUNE, BRANCH):
-        [part] = slots[slot.option]
+    for option in ("steer.prune", "steer.branch"):
+        [part] = slots[option]
         if (late := max(counts_of(part) or (), default=0)) >= limit:
             raise UsageError(
                 f"{part.option} is shown rollouts that have {late} tokens, and rollouts.max_new_tokens = {limit} ends "
@@ -122,7 +121,7 @@ def check_pieces(config: RunConfig, scorer: Scorer | None, environment: Environm
                     f"takes a batch of completions: write it as f(task, completion), or set {option} = {off!r}"
                 )
     if environment is not None:
-        watched = ((slot.option, getattr(steer, slot.method), "never") for slot in (PRUNE, BRANCH))
+        watched = (("steer.prune", steer.prune, "never"), ("steer.branch", steer.branch, "never"))
         for option, got, off in (*watched, ("replay.unfinished", unfinished, "drop")):
             if got != off:
                 raise UsageError(

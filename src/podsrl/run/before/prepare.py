@@ -48,7 +48,6 @@ from podsrl.score import EXTRACTORS, Environment, Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet
 from podsrl.update import (
-    SHAPE,
     Advantage,
     LossSpec,
     resolve_advantage,
@@ -56,7 +55,7 @@ from podsrl.update import (
     shape_advantages,
     try_advantage,
 )
-from podsrl.update.bounds import BOUND, bounds_of
+from podsrl.update.bounds import bounds_of
 from podsrl.update.correct import check_baseline
 
 Excuse = Callable[[str], AbstractContextManager[Any]]
@@ -224,8 +223,8 @@ def _resolve_names(config: RunConfig) -> Found:
     kept = size if keeps_all else kept_of(select.kept_of_chunk, size)
     try_rule(rule, size, kept)
     groups, selections, advantages = try_advantage(advantage, kept)
-    shape_advantages(groups, selections, advantages, slots[SHAPE.option])
-    [bound] = slots[BOUND.option]
+    shape_advantages(groups, selections, advantages, slots["loss.shape"])
+    [bound] = slots["loss.bound"]
     if bounds_of(groups, selections, bound) is not None and algorithm.loss.clip == "none":
         raise UsageError(f"{bound.option} bounds ratios, and loss.clip = 'none' has no bound: leave one of them out")
     check_baseline(config.correct.baseline, clip=algorithm.loss.clip, kl_beta=config.loss.kl_beta)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from podsrl.config.schema import RunConfig
-from podsrl.control import RECALL, WAIT
 from podsrl.errors import UsageError
 from podsrl.lib.machine import host_bytes
 from podsrl.lib.slots import Slots
@@ -20,7 +19,7 @@ def check_replay(config: RunConfig, slots: Slots, num_processes: int) -> None:
             f"replay.unfinished = 'keep' with {num_processes} processes: which groups are whole first would be up to "
             "their clocks; start one process, or set replay.unfinished = 'drop'"
         )
-    [recall] = slots[RECALL.option]
+    [recall] = slots["replay.groups"]
     if num_processes > 1 and getattr(recall.part, "reads_others", False):
         raise UsageError(
             f"{recall.option} reads what other runs write meanwhile, and this run has {num_processes} processes, which "
@@ -34,9 +33,9 @@ def replay_notes(config: RunConfig, slots: Slots) -> tuple[str, ...]:
     Raises:
         UsageError: so many do not fit into the memory of this machine.
     """
-    [recall] = slots[RECALL.option]
+    [recall] = slots["replay.groups"]
     waiting = config.replay.num_groups(config.rollouts.num_prompts) - config.rollouts.num_prompts
-    [wait] = slots[WAIT.option]
+    [wait] = slots["replay.wait"]
     kept = [(filled.option, getattr(filled.part, "most_groups", 0)) for filled in (recall, wait)]
     kept.append(("replay.unfinished = 'keep'", waiting))
     return tuple(_note(option, most, config, slots) for option, most in kept if most)

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from podsrl.config.load import with_values
 from podsrl.config.schema import BudgetConfig, RunConfig
-from podsrl.control import BRANCH, CLOSE, PRUNE, RECALL, REPAIR, SLOTS, WAIT, budget_names
 from podsrl.errors import UsageError
 from podsrl.generate import resolve_generator
+from podsrl.lib.parts import SLOTS
 from podsrl.lib.slots import Slots, make_slots
 from podsrl.tasks import MOST_HELD_OUT
-from podsrl.update import SHAPE
-from podsrl.update.bounds import BOUND
 from podsrl.update.token_logprobs import SHARE_FROM
 
 EVAL_SIZES = {"gsm8k": 1319, "math": 500, "math500": 500, "svamp": 300}
@@ -40,23 +39,15 @@ class Work:
 
 
 def make_parts(config: RunConfig) -> Slots:
-    """Make the parts that `[budget]`, `[steer]`, `[replay]`, `loss.shape` and `loss.bound` name.
+    """Make the parts that fill the slots.
 
     Raises:
         UsageError: as of `make_slots`.
     """
     generator = resolve_generator(config.rollouts.generator, config.options)
     options = {name: table for name, table in config.options.items() if name != generator.options_name}
-    steer = {slot.option: [getattr(config.steer, slot.method)] for slot in (CLOSE, PRUNE, BRANCH)}
-    others = {
-        RECALL.option: [config.replay.groups],
-        WAIT.option: [config.replay.wait],
-        REPAIR.option: [config.replay.repair],
-        SHAPE.option: config.loss.shape,
-    }
-    others |= {BOUND.option: [config.loss.bound]}
-    names = {**budget_names(config.budget.model_dump()), **steer, **others}
-    return make_slots((*SLOTS, CLOSE, PRUNE, BRANCH, RECALL, WAIT, REPAIR, SHAPE, BOUND), names, options)
+    named = {option: attrgetter(option)(config) for option in SLOTS}
+    return make_slots({option: [name] if isinstance(name, str) else name for option, name in named.items()}, options)
 
 
 def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
@@ -155,6 +146,6 @@ def _other_parts(config: RunConfig) -> dict[str, str]:
     """Option of a slot that may make other sizes than the config's -> the part that fills it, if not by default."""
     default, budget, branch = BudgetConfig().model_dump(), config.budget.model_dump(), config.steer.branch
     others = {f"budget.{slot}": name for slot, name in budget.items() if name != default[slot]}
-    others |= {} if branch == "never" else {BRANCH.option: branch}
-    others |= {} if config.replay.repair == "never" else {REPAIR.option: config.replay.repair}
+    others |= {} if branch == "never" else {"steer.branch": branch}
+    others |= {} if config.replay.repair == "never" else {"replay.repair": config.replay.repair}
     return others if config.replay.unfinished == "drop" else {**others, "replay.unfinished": "keep"}

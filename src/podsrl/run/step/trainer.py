@@ -61,8 +61,8 @@ from podsrl.score import ScoreStats
 from podsrl.select.groups import select_groups
 from podsrl.sync.digest import weights_digest
 from podsrl.types import Group, Sample, Selection
-from podsrl.update import SHAPE, Batch, UpdateStats, shape_advantages, step_advantages, to_samples
-from podsrl.update.bounds import BOUND, bounds_of
+from podsrl.update import Batch, UpdateStats, shape_advantages, step_advantages, to_samples
+from podsrl.update.bounds import bounds_of
 
 
 class Trainer:
@@ -218,8 +218,8 @@ class Trainer:
         """The kept rollouts, each with its advantage, in the order of the groups and of `Selection.kept`."""
         with self.clock.stage("select"):
             advantages = step_advantages(groups, selections, self.parts.advantage)
-            shaped = shape_advantages(groups, selections, advantages, self.parts.slots[SHAPE.option])
-            [bound] = self.parts.slots[BOUND.option]
+            shaped = shape_advantages(groups, selections, advantages, self.parts.slots["loss.shape"])
+            [bound] = self.parts.slots["loss.bound"]
             return to_samples(groups, selections, shaped, bounds_of(groups, selections, bound))
 
     def make_batch(self, samples: Sequence[Sample]) -> Batch | None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from podsrl.config.schema import CostsConfig, RunConfig
-from podsrl.control import BRANCH, CLOSE, PRUNE, Steering, View, repaired, waiting_ids
+from podsrl.control import Steering, View, repaired, waiting_ids
 from podsrl.generate import Generator, Sampling, Watch, abilities_of
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.seeds import derive
@@ -117,12 +117,12 @@ def _closing(config: RunConfig, parts: Prepared) -> Closing:
         return FirstGroups(config.replay, config.rollouts.num_prompts)
     if config.steer.close == "never":
         return Whole()
-    [part] = parts.slots[CLOSE.option]
+    [part] = parts.slots["steer.close"]
     return EarlyClose(part, part.option, config.steer.first)
 
 
 def _watch(config: RunConfig, parts: Prepared) -> Watch | None:
-    names = {PRUNE.option: config.steer.prune, BRANCH.option: config.steer.branch}
+    names = {"steer.prune": config.steer.prune, "steer.branch": config.steer.branch}
     return None if set(names.values()) == {"never"} else Steering(names, config.options, parts.slots)
 
 
@@ -130,7 +130,7 @@ def _talks(config: RunConfig, parts: Prepared, engine: Generator) -> Talks:
     if parts.environment is None and config.steer.prune == "never":
         return no_talks
     if parts.environment is None:
-        [prune] = parts.slots[PRUNE.option]
+        [prune] = parts.slots["steer.prune"]
         return TogetherTalks(prune) if hasattr(prune.part, "together") else no_talks
     wanted = [(parts.environment.option, ability) for ability in GO_ON]
     check_abilities(wanted, type(engine).__name__, abilities_of(engine))
