@@ -61,7 +61,6 @@ def test_every_rule_of_podsrl_that_keeps_a_number_works(rule: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"close": "certain"}, r"close = 'certain'; wanted 'never'.*steer\.close"),
         ({"num_kept": 17}, r"num_kept = 17; .*num_generations = 16"),
         ({"num_kept": 1}, r"num_kept = 1; "),
         ({"num_kept": 4.0}, r"num_kept = 4\.0; "),

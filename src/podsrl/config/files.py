@@ -10,6 +10,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from podsrl.config.bounds import check_path, check_text
 from podsrl.errors import UsageError, nearest, short
 
@@ -146,3 +148,22 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tree:
 
 def _copy(tree: Mapping[str, Any]) -> Tree:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
+
+
+def toml_line(value: Any) -> str:
+    """A value in one line of TOML.
+
+    Raises:
+        TypeError: TOML has no form for it.
+
+    Example:
+        >>> print(toml_line("a"), toml_line((0.9, 0.99)), toml_line({"b": 1.0}), toml_line(True))
+        "a" [0.9, 0.99] { b = 1.0 } true
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_line, value))}]"
+    if isinstance(value, Mapping):
+        names = (tomli_w.dumps({str(name): 0}).removesuffix(" = 0\n") for name in value)
+        pairs = (f"{name} = {toml_line(part)}" for name, part in zip(names, value.values(), strict=True))
+        return f"{{ {', '.join(pairs)} }}" if value else "{}"
+    return tomli_w.dumps({"value": value}).partition(" = ")[2].strip()

@@ -16,7 +16,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from podsrl.config.bounds import check_text
-from podsrl.config.files import Tree, merge, read_tree
+from podsrl.config.files import Tree, merge, read_tree, toml_line
 from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names, nearest_other_name
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError, nearest, short
@@ -91,7 +91,7 @@ def _weights(rewards: Any) -> Any:
         pairs = [*rewards.items()]
     else:
         return rewards
-    names = [str(_named(reward)) for reward, _ in pairs]
+    names = [str(_plain(reward)) for reward, _ in pairs]
     if len({*names}) < len(names):
         raise UsageError(f"rewards = {short(names)}: give each a name of its own")
     return dict(zip(names, (weight for _, weight in pairs), strict=True))
@@ -111,24 +111,21 @@ def _flat(model: type[BaseModel], changes: Mapping[str, Any], prefix: str = "") 
 
 
 def _to_toml(value: Any, key: str) -> str:
-    """In one line."""
-    value = _named(value)
-    if isinstance(value, Mapping):
-        pairs = ((_to_toml(str(_named(name)), key), _to_toml(each, key)) for name, each in value.items())
-        return f"{{{', '.join(f'{name} = {each}' for name, each in pairs)}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_to_toml(each, key) for each in value)}]"
     try:
-        return tomli_w.dumps({"value": value}).removeprefix("value = ").rstrip("\n")
+        return toml_line(_plain(value))
     except TypeError:
         wanted = "wanted a text, a number, true or false, a list, a dict or a function"
         raise UsageError(f"{key} = {short(value)}: {'leave it out' if value is None else wanted}") from None
 
 
-def _named(value: Any) -> Any:
-    """A function's name, a path's text; other values stay as they are."""
+def _plain(value: Any) -> Any:
+    """The same with names in place of functions, and texts in place of paths."""
     if callable(value):
         return given_name(value)
+    if isinstance(value, Mapping):
+        return {str(_plain(name)): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
     return str(value) if isinstance(value, Path) else value
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from podsrl.config.bounds import PART, Names
+from podsrl.config.files import toml_line
 from podsrl.config.load import section_of
 from podsrl.config.other_names import other_names
 from podsrl.config.pretrain import PretrainConfig
@@ -166,21 +167,8 @@ def _list_of(schema: Mapping[str, Any]) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value in one line of TOML; "not set" for None, which TOML cannot express.
-
-    Example:
-        >>> print(toml_value("a"), toml_value((0.9, 0.99)), toml_value({"b": 1.0}), toml_value(True))
-        "a" [0.9, 0.99] { b = 1.0 } true
-    """
-    if value is None:
-        return "not set"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, Mapping):
-        names = (tomli_w.dumps({str(name): 0}).removesuffix(" = 0\n") for name in value)
-        pairs = (f"{name} = {toml_value(part)}" for name, part in zip(names, value.values(), strict=True))
-        return f"{{ {', '.join(pairs)} }}" if value else "{}"
-    return tomli_w.dumps({"value": value}).partition(" = ")[2].strip()
+    """A value in one line of TOML; "not set" for None, which TOML cannot express."""
+    return "not set" if value is None else toml_line(value)
 
 
 def find_field(model: type[BaseModel], key: str) -> FieldInfo | None:

@@ -37,19 +37,10 @@ class PODSConfig(GRPOConfig):  # type: ignore[misc]  # TRL is untyped
         default=None, metadata={"help": "Options of the rule, as a dictionary or JSON."}
     )
 
-    close: str = field(
-        default="never", metadata={"help": "Only 'never': TRL judges after the last rollout; see docs/from-trl.md."}
-    )
-
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "rule_options"]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.close != "never":
-            raise UsageError(
-                f"close = {self.close!r}; wanted 'never': TRL generates a step's rollouts in one call, and nothing can "
-                "be judged before the last of them has ended; `pods train` has steer.close"
-            )
         n = self.num_generations
         m = self.num_kept = n if self.num_kept is None else self.num_kept
         if isinstance(m, bool) or not isinstance(m, int) or not 2 <= m <= n:
