@@ -21,21 +21,17 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from benchmarks import command
+from benchmarks import command, runs
 from benchmarks.figures.markdown import table as markdown_table
-from benchmarks.paired import Json, Time, over_text, speedup
+from benchmarks.paired import Json, over_text, speedup
+from benchmarks.runs import Limits, Log, Plan, best_rate, cost, facts_of, time_of
 from benchmarks.timing import Say
-from benchmarks.when_pods_helps.cells import Limits, Log
-from benchmarks.when_pods_helps.grid import best_rate
-from benchmarks.when_pods_helps.harness import run_cell
-from benchmarks.when_pods_helps.map import make_missing, new_run_parser
-from benchmarks.worlds import SEEDS, WORLDS, World
+from benchmarks.worlds import WORLDS, World
 from podsrl.config.schema import RunConfig
 from podsrl.report.figures import theme
 from podsrl.report.numbers import compact
@@ -67,6 +63,10 @@ class ClaimRun:
         """The same for equal runs of a world, in this process and in others."""
         return json.dumps({"arm": self.arm, "rate": self.rate, "seed": self.seed}, sort_keys=True)
 
+    def at(self, rate: float) -> ClaimRun:
+        """The same at another rate."""
+        return replace(self, rate=rate)
+
     def config(self) -> RunConfig:
         """What is trained."""
         return WORLDS[self.world].config(self.arm, self.rate, self.seed)
@@ -80,60 +80,39 @@ def measure(
     name: str, doc: str | None, world: str, arguments: Sequence[str], publish: Callable[[Json], None] | None = None
 ) -> None:
     """Make the missing runs of a world, then sum up all that there are, as the benchmark of a name."""
-    parser = new_run_parser(
-        name, doc, quick="two short runs, nothing tuned, nothing kept", part="arms", parts=WORLDS[world].arms
+    own, plan = WORLDS[world], plan_of(world)
+    parser = runs.new_parser(
+        name, doc, quick="two short runs, nothing tuned, nothing kept", part="arms", parts=own.arms
     )
-    command.measure(parser, arguments, partial(run, name, world), publish=publish)
+
+    def run(options: argparse.Namespace, say: Say) -> Json:
+        quick = {run: Limits(accuracy=own.target, steps=3) for run in plan.runs if run.seed == own.seeds[0]}
+        first = dict(list(quick.items())[:2])
+        records, tuning = runs.make(
+            plan, name, options, say, first, of=lambda run: run.arm in (options.arms or own.arms)
+        )
+        return {"quick": options.quick, **summarize(records, tuning, world)}
+
+    command.measure(parser, arguments, run, publish=publish)
 
 
-def run(name: str, world: str, options: argparse.Namespace, say: Say = lambda text: None) -> Json:
-    """As `measure`, for options that are read."""
-    own = WORLDS[world]
-    if options.quick:
-        log = Log(None)
-        for arm in list(own.arms)[:2]:
-            one = ClaimRun(arm=arm, rate=own.rates[0], seed=0, world=world)
-            run_cell(one, Limits(accuracy=own.target, steps=3), log, say, own.marks)
-        return {"quick": True, **summarize(log, Log(None), world)}
-    folder = options.out or command.ROOT / "runs" / name
-    log, tuning = Log(folder / "runs.jsonl"), Log(folder / "tuning.jsonl")
-    arms = options.arms or list(own.arms)
-    make_missing(lambda: next_run(arms, log, tuning, world), options.minutes, say, own.marks)
-    return {"quick": False, **summarize(Log(log.file), Log(tuning.file), world)}
-
-
-def next_run(
-    arms: Sequence[str], log: Log, tuning: Log, world: str = "stories"
-) -> tuple[ClaimRun, Limits, Log, int] | None:
-    """The next run, its limits, the log that it goes to, and how many runs are missing without tuning; None: none."""
-    left = [(arm, seed) for arm in arms for seed in SEEDS if finished(arm, seed, log, tuning, world) is None]
-    if not left:
-        return None
-    arm, seed = left[0]
-    rate, missing = rate_of(arm, tuning, world)
+def plan_of(world: str) -> Plan[ClaimRun]:
+    """All runs of a world, arm by arm; those that tune end at its last accuracy."""
     own = WORLDS[world]
     limits = Limits(accuracy=own.until or own.target, cpu_seconds=own.cpu_seconds, steps=own.most_steps)
-    if missing is not None:
-        tunes, steps = missing
-        return tunes, replace(limits, accuracy=own.target, steps=steps), tuning, len(left)
-    return ClaimRun(arm=arm, rate=rate, seed=seed, world=world), limits, log, len(left)
 
+    def tuned(run: ClaimRun, tuning: Log) -> tuple[float, tuple[ClaimRun, Limits] | None]:
+        rate, missing = best_rate(
+            lambda rate, seed: replace(run, rate=rate, seed=seed), own.rates, tuning, own.target, own.steps
+        )
+        return rate, missing and (missing[0], replace(limits, accuracy=own.target, steps=missing[1]))
 
-def rate_of(arm: str, tuning: Log, world: str) -> tuple[float, tuple[ClaimRun, int] | None]:
-    """As `best_rate`, for an arm."""
-    own = WORLDS[world]
-    at = partial(_at, world, arm)
-    return best_rate(at, own.rates, tuning, own.target, own.steps)
-
-
-def _at(world: str, arm: str, rate: float, seed: int) -> ClaimRun:
-    return ClaimRun(arm=arm, rate=rate, seed=seed, world=world)
-
-
-def finished(arm: str, seed: int, log: Log, tuning: Log, world: str) -> Json | None:
-    """The record of a run at its arm's best rate; None: it is not made."""
-    rate, missing = rate_of(arm, tuning, world)
-    return log.records.get(_at(world, arm, rate, seed).key) if missing is None else None
+    return Plan(
+        runs=[ClaimRun(arm=arm, rate=own.rates[0], seed=seed, world=world) for arm in own.arms for seed in own.seeds],
+        tuned=tuned,
+        limits=lambda run, log, tuning: limits,
+        marks=own.marks,
+    )
 
 
 CLOCKS = {
@@ -148,19 +127,7 @@ CLOCKS = {
 """What an accuracy costs: key -> its name. A cost at a price is the trained tokens and g times the generated ones."""
 
 
-def spent(place: Json, clock: str) -> float:
-    """What had been spent at an evaluation.
-
-    Example:
-        >>> spent({"tokens": 1000, "trained": 400}, "at 0.3")
-        700.0
-    """
-    if clock.startswith("at "):
-        return float(place["trained"] + float(clock[3:]) * place["tokens"])
-    return float(place[clock])
-
-
-def summarize(log: Log, tuning: Log, world: str = "stories") -> Json:
+def summarize(records: Mapping[ClaimRun, Json], tuning: Log, world: str = "stories") -> Json:
     """All figures.
 
     Returns:
@@ -171,21 +138,16 @@ def summarize(log: Log, tuning: Log, world: str = "stories") -> Json:
         "num_runs", "num_wanted".
     """
     own = WORLDS[world]
-    made = {
-        arm: {seed: r for seed in SEEDS if (r := finished(arm, seed, log, tuning, world)) is not None}
-        for arm in own.arms
-    }
-    records = [record for of_arm in made.values() for record in of_arm.values()]
+    made: dict[str, dict[int, Json]] = {arm: {} for arm in own.arms}
+    for run, record in records.items():
+        made[run.arm][run.seed] = record
     arms = {arm: _arm(own, arm, made) for arm in own.arms if made[arm]}
     return {
         "targets": own.marks.targets,
         "baseline": own.baseline,
-        "num_runs": len(records),
-        "num_wanted": len(own.arms) * len(SEEDS),
-        "commits": sorted({record["commit"] for record in records}),
-        "max_load": max((record["load"] for record in records), default=0.0),
+        **facts_of(records, len(own.arms) * len(own.seeds)),
         "tuning": [
-            {**{name: record[name] for name in ("arm", "rate", "seed")}, "steps": _cost(record, own.target, "step")}
+            {**{name: record[name] for name in ("arm", "rate", "seed")}, "steps": cost(record, own.target, "step")}
             for record in tuning.records.values()
         ],
         "arms": arms,
@@ -207,14 +169,14 @@ def _arm(world: World, arm: str, made: Mapping[str, Mapping[int, Json]]) -> Json
         "last": [own[seed]["points"]["accuracy"][-1] for seed in sorted(own)],
         "num_steps": [own[seed]["points"]["step"][-1] for seed in sorted(own)],
         "to": {
-            f"{target:g}": {clock: [_cost(own[seed], target, clock) for seed in sorted(own)] for clock in CLOCKS}
+            f"{target:g}": {clock: [cost(own[seed], target, clock) for seed in sorted(own)] for clock in CLOCKS}
             for target in targets
         },
         "over": {
             f"{target:g}": {
                 clock: speedup(
-                    [_time(base[seed], target, clock) for seed in common],
-                    [_time(own[seed], target, clock) for seed in common],
+                    [time_of(base[seed], target, clock) for seed in common],
+                    [time_of(own[seed], target, clock) for seed in common],
                     world.marks.growth,
                 )
                 for clock in CLOCKS
@@ -265,18 +227,6 @@ def turns(sizes: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Json:
 def _curve(points: Json) -> tuple[list[float], list[float]]:
     counts = zip(points["trained"], points["tokens"], strict=True)
     return [round(trained + CURVE_PRICE * tokens) for trained, tokens in counts], points["accuracy"]
-
-
-def _cost(record: Json, target: float, clock: str) -> float | None:
-    found = record["reached"][f"{target:g}"]
-    return round(spent(found, clock), 2) if found else None
-
-
-def _time(record: Json, target: float, clock: str) -> Time:
-    """What a run had spent at an accuracy, or all that it has."""
-    found = _cost(record, target, clock)
-    end = {name: values[-1] for name, values in record["points"].items()}
-    return (spent(end, clock), False) if found is None else (found, True)
 
 
 LEVEL = (0.8, 1.25)
@@ -354,9 +304,9 @@ def draw(result: Json) -> Figure:
         _by_size(steps, {n: to[f"{level:g}"]["step"] for n, to in sizes.items()}, f"to {level:.0%}", color)
     for price, color in zip(PRICES, theme.SERIES, strict=False):
         _by_size(costs, {n: to[target][f"at {price:g}"] for n, to in sizes.items()}, f"g = {price:g}", color)
-    for (arm, runs), color in zip(result["curves"].items(), theme.SERIES, strict=False):
-        for number, (cost, accuracy) in enumerate(runs):
-            curves.plot(cost, accuracy, color=color, linewidth=1.3, alpha=0.8, label="_" * (number > 0) + arm)
+    for (arm, own), color in zip(result["curves"].items(), theme.SERIES, strict=False):
+        for number, (spent_so_far, accuracy) in enumerate(own):
+            curves.plot(spent_so_far, accuracy, color=color, linewidth=1.3, alpha=0.8, label="_" * (number > 0) + arm)
     theme.style(steps, "Steps by rollouts per question", x_label="rollouts per question")
     theme.style(costs, f"Cost to {float(target):.0%}, in trained tokens", x_label="rollouts per question")
     theme.style(curves, f"Accuracy by cost at g = {CURVE_PRICE:g}", x_label="trained tokens")

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
-from benchmarks.claims import PRICES, spent
+from benchmarks.claims import PRICES
 from benchmarks.our_arm import OurArm
+from benchmarks.runs import spent
 from benchmarks.timing import Say, take_turns, titled
 from benchmarks.worlds import STORIES
 from podsrl.config.files import merge, read_tree

@@ -93,18 +93,18 @@ def paired(curves: Mapping[str, Sequence[Run]], targets: Sequence[float] = TARGE
 
 def tune(folder: Path, kl: float, say: Say) -> None:
     """Train each arm at each rate to 90 %, or for as long as a run of the demo; finished runs are not made again."""
-    from benchmarks.when_pods_helps.cells import Cell, Limits, Log
-    from benchmarks.when_pods_helps.harness import run_cell
+    from benchmarks.runs import Limits, Log, run_once
+    from benchmarks.when_pods_helps.cells import Cell
 
     log = Log(folder / "tuning.jsonl")
     for rate, (n, m), seed in product(RATES, SIZES, TUNE_SEEDS):
         cell = Cell(start="0.9%", num_rollouts=n, num_kept=m, rate=rate, seed=seed, kl=kl)
-        run_cell(cell, Limits(cpu_seconds=60.0), log, titled(say, cell.title))
+        run_once(cell, Limits(cpu_seconds=60.0), log, titled(say, cell.title))
 
 
 def rates(folder: Path) -> list[Json]:
     """CPU seconds to 90 % of the runs of `tune`; None: not within 60."""
-    from benchmarks.when_pods_helps.cells import Log
+    from benchmarks.runs import Log
 
     found = (record for record in Log(folder / "tuning.jsonl").records.values())
     names = ("arm", "rate", "seed", "commit")

@@ -122,7 +122,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def saving() -> list[str]:
     """Benchmarks that save a result, in the order in which they run: short ones first, the unknown last."""
-    calls = ("command.measure(", "from benchmarks.claims import measure")
+    calls = ("command.measure(", "from benchmarks.claims import")
     names = [name for name in BENCHMARKS if any(call in source(name) for call in calls) or name in ARGUMENTS]
     return sorted(names, key=lambda name: (minutes(name) is None, minutes(name) or 0))
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from benchmarks.runs import Marks
 from benchmarks.when_pods_helps.cells import AUTO, DEAR, SIGNAL
-from benchmarks.when_pods_helps.harness import Marks
 from podsrl.config.files import Tree, merge, read_changes, read_tree
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig
-
-SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +34,7 @@ class World:
     marks: Marks
     """At the last accuracy a run ends."""
     rates: Sequence[float]
-    """Of which each arm has its best; the middle one comes first."""
+    """Of which each arm has its best; the middle one comes first. One alone is not tuned."""
     cpu_seconds: float
     """Of training, at which a run is given up."""
     steps: int = 800
@@ -47,8 +45,9 @@ class World:
     """At which a run ends, but for those that tune."""
     changes: Sequence[str] = ()
     """Of the recipe, for all arms."""
-    curves: Sequence[str] = field(default=())
+    curves: Sequence[str] = ()
     """Arms that are drawn."""
+    seeds: Sequence[int] = (0, 1, 2)
 
     @property
     def baseline(self) -> str:
@@ -204,4 +203,17 @@ STALE = World(
 )
 """Sums of one to three digits, trained on tokens of older weights. All runs take as many steps, so that their
 accuracies can be compared."""
-WORLDS: Mapping[str, World] = {"stories": STORIES, "sums": SUMS, "rare": RARE, "stale": STALE}
+COLUMNS = World(
+    recipe="columns",
+    arms={
+        "GRPO": Arm(changes=("rollouts.num_rollouts=16", "select.rule=keep_all", "select.num_kept=16")),
+        "GiGPO": Arm(system="gigpo"),
+    },
+    claims={},
+    marks=Marks(targets=(0.5, 0.9), growth=1.15),
+    rates=(3e-4,),
+    cpu_seconds=180.0,
+    seeds=range(5),
+)
+"""Sums that are asked column by column; the arms differ in `loss.shape` alone."""
+WORLDS: Mapping[str, World] = {"stories": STORIES, "sums": SUMS, "rare": RARE, "stale": STALE, "columns": COLUMNS}

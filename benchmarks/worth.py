@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
-from pathlib import Path
 
-from benchmarks import command, files
+from benchmarks import command, files, runs
 from benchmarks.figures.markdown import table
-from benchmarks.paired import Time, over_text, speedup
-from benchmarks.timing import Say, titled
-from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, SIGNAL, Cell, Json, Limits, Log
-from benchmarks.when_pods_helps.grid import ACCURACY, RATES, STARTS, limits, tuning_runs
-from benchmarks.when_pods_helps.harness import GROWTH, run_cell
-from benchmarks.when_pods_helps.map import make_missing, new_run_parser, next_runs
+from benchmarks.paired import Json, over_text, speedup
+from benchmarks.runs import MARKS, Limits, Log, cost, facts_of, time_of
+from benchmarks.timing import Say
+from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, SIGNAL, Cell
+from benchmarks.when_pods_helps.grid import ACCURACY, RATES, STARTS, plan_of
 
 ARMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "PODS 64 → 16": (64, 16, ()),
@@ -64,7 +62,9 @@ _QUICK_LIMITS = Limits(accuracy=0.8, cpu_seconds=2.0)
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = new_run_parser("worth", __doc__, quick="some steps of two arms, nothing tuned, nothing kept")
+    parser = runs.new_parser(
+        "worth", __doc__, quick="some steps of two arms, nothing tuned, nothing kept", parts=STARTS
+    )
     command.measure(parser, arguments, run, tables)
 
 
@@ -80,31 +80,21 @@ def cells() -> list[Cell]:
 
 
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
-    """Make the missing runs, then sum up all that there are."""
-    if options.quick:
-        log, few = Log(None), [cell for cell in cells() if (cell.start, cell.kl, cell.digits) == ("4%", 0.0, 2)][:3]
-        for cell in few:
-            run_cell(cell, _QUICK_LIMITS, log, titled(say, cell.arm))
-        return {"quick": True, **summarize({cell: log.records[cell.key] for cell in few})}
-    folder = options.out or command.ROOT / "runs" / "worth"
-    log, tuning = _logs(folder)
-    own = [cell for cell in cells() if cell.start in (options.starts or STARTS)]
-    make_missing(lambda: next_runs(own, log, tuning), options.minutes, say)
-    log, tuning = _logs(folder)  # also what another process with other starts has made meanwhile
-    found = {}
-    for cell in cells():
-        at_best = cell.at(tuning_runs(cell, tuning)[0])
-        if log.holds(at_best, limits(at_best, log, tuning)):
-            found[cell] = log.records[at_best.key]
-    return {"quick": False, "num_wanted": len(cells()), **summarize(found)}
-
-
-def _logs(folder: Path) -> tuple[Log, Log]:
-    """The finished runs, and the tuning runs with those of the map: their steps hang on no machine."""
-    log, tuning = Log(folder / "runs.jsonl"), Log(folder / "tuning.jsonl")
+    """Make the missing runs, then sum up all that there are. The map's tuning runs count: steps hang on no machine."""
+    quick = [cell for cell in cells() if (cell.start, cell.kl, cell.digits) == ("4%", 0.0, 2)][:3]
+    elsewhere: Json = {}
     for stored in sorted(files.RESULTS.glob("*/when_pods_helps/tuning.jsonl")):
-        tuning.records = Log(stored).records | tuning.records
-    return log, tuning
+        elsewhere = Log(stored).records | elsewhere
+    records, _ = runs.make(
+        plan_of(cells()),
+        "worth",
+        options,
+        say,
+        dict.fromkeys(quick, _QUICK_LIMITS),
+        of=lambda cell: cell.start in (options.starts or STARTS),
+        tuned_elsewhere=elsewhere,
+    )
+    return {"quick": options.quick, **summarize(records)}
 
 
 def summarize(records: dict[Cell, Json]) -> Json:
@@ -115,12 +105,10 @@ def summarize(records: dict[Cell, Json]) -> Json:
         arms = regimes.setdefault((cell.start, cell.kl, cell.digits), {})
         arms.setdefault(names[cell.num_rollouts, cell.num_kept, cell.more], {})[cell.seed] = record
     ladders = {regime: _ladders(arms) for regime, arms in regimes.items()}
-    every = [runs for found in ladders.values() for runs in found]
-    ended = [runs for runs in every if all(_reached(record) for record in runs)]
+    every = [of_seed for found in ladders.values() for of_seed in found]
+    ended = [of_seed for of_seed in every if all(cost(record, ACCURACY, "step") is not None for record in of_seed)]
     return {
-        "num_runs": len(records),
-        "commits": sorted({record["commit"] for record in records.values()}),
-        "max_load": max((record["load"] for record in records.values()), default=0.0),
+        **facts_of(records, len(cells())),
         "gains": {"num_left_out": len(every) - len(ended), "all": _gains(ended)},
         "regimes": [
             {
@@ -138,10 +126,7 @@ def _arm(own: dict[int, Json], arms: dict[str, dict[int, Json]]) -> Json:
         "rate": next(iter(own.values()))["rate"],
         "seeds": list(own),
         "num_rollouts": round(statistics.mean(_rollouts_of_a_question(record) for record in own.values()), 1),
-        "to": {
-            clock: [time if is_reached else None for time, is_reached in _times(own.values(), clock)]
-            for clock in CLOCKS
-        },
+        "to": {clock: [cost(record, ACCURACY, clock) for record in own.values()] for clock in CLOCKS},
         "auto_over": {clock: _over(own, arms.get("auto", {}), clock) for clock in CLOCKS},
         "dear_over": _over(own, arms.get("auto at g = 1", {}), f"cost at {DEAR_PRICE:g}"),
     }
@@ -156,7 +141,8 @@ def _over(base: dict[int, Json], arm: dict[int, Json], clock: str) -> Json | Non
 
 
 def _speedup(base: Sequence[Json], arm: Sequence[Json], clock: str) -> Json:
-    return {**speedup(_times(base, clock), _times(arm, clock), GROWTH), "num_seeds": len(base)}
+    theirs, own = ([time_of(record, ACCURACY, clock) for record in of_arm] for of_arm in (base, arm))
+    return {**speedup(theirs, own, MARKS.growth), "num_seeds": len(base)}
 
 
 def _ladders(arms: dict[str, dict[int, Json]]) -> list[list[Json]]:
@@ -175,23 +161,6 @@ def _gains(ladders: Sequence[Sequence[Json]]) -> dict[str, list[Json]]:
 def _rollouts_of_a_question(record: Json) -> float:
     """Mean n of a run; every step of the recipe asks eight questions."""
     return float(record["points"]["rollouts"][-1] / record["points"]["step"][-1] / 8)
-
-
-def _reached(record: Json) -> Json | None:
-    found: Json | None = record["reached"][f"{ACCURACY:g}"]
-    return found
-
-
-def _times(records: Iterable[Json], clock: str) -> list[Time]:
-    """Each run's value of a clock at the accuracy, or at its end."""
-    found = []
-    for record in records:
-        reached = _reached(record)
-        at = reached or {name: values[-1] for name, values in record["points"].items()}
-        price = float(clock.removeprefix("cost at ")) if clock.startswith("cost") else None
-        value = at[clock] if price is None else at["trained"] + price * at["tokens"]
-        found.append((max(float(value), 1e-9), reached is not None))
-    return found
 
 
 def tables(result: Json) -> str:

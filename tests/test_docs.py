@@ -161,7 +161,8 @@ def is_right_benchmark(name: str | None, rest: str) -> bool:
     if name not in BENCHMARKS | COMMANDS:
         return False
     module = (ROOT / "benchmarks").joinpath(*(BENCHMARKS | COMMANDS)[name].split(".")).with_suffix(".py").read_text()
-    shared = (ROOT / "benchmarks/when_pods_helps/map.py").read_text() if "new_run_parser" in module else ""
+    is_of_runs = "runs.new_parser" in module or "from benchmarks.claims import" in module
+    shared = (ROOT / "benchmarks/runs.py").read_text() if is_of_runs else ""
     own = {*re.findall(r'"(--[\w-]+)"', module + shared), "--json", "--save", "--help"}
     if name == "all" and "--only" in rest:
         return all(each in BENCHMARKS for each in rest.partition("--only")[2].split())

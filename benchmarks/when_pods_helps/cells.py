@@ -1,54 +1,19 @@
-"""One run of the map: what identifies it, its config, and the log of finished runs."""
+"""One run of the map: what identifies it, and its config."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Protocol
 
-from benchmarks.paired import Finished
 from benchmarks.when_pods_helps.bases import base_model
-from podsrl.config.load import dump, load_config
+from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 
-Json = dict[str, Any]
 SIGNAL = ('select.rule="max_signal"',)
 """Further options of an arm; the others likewise."""
 AUTO = (*SIGNAL, 'budget.rollouts="worth"')
 DEAR = (*AUTO, "costs.group_ms=0.1", "costs.rollout_ms=1.0", "costs.row_ms=1.0")
 MIXED = ('budget.keep="mixed"',)
-
-
-class Run(Protocol):
-    """A run of a benchmark; a dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def arm(self) -> str:
-        """Its arm's name."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """It in words."""
-        ...
-
-    @property
-    def key(self) -> str:
-        """The same for equal runs, in this process and in others."""
-        ...
-
-    def config(self) -> RunConfig:
-        """What is trained."""
-        ...
-
-
-def key_of(run: Run) -> str:
-    """All fields as JSON."""
-    return json.dumps(asdict(run), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +59,7 @@ class Cell:
     @property
     def key(self) -> str:
         """The same for equal cells, in this process and in others."""
-        return key_of(self)
+        return json.dumps(asdict(self), sort_keys=True)
 
     def config(self) -> RunConfig:
         """The recipe `pods` with what the cell changes, on one thread of the CPU."""
@@ -114,37 +79,3 @@ class Cell:
         changed = {text.partition("=")[0] for text in self.more}
         own = [f"{key}={json.dumps(value)}" for key, value in values.items() if key not in changed]
         return load_config("pods", [*own, *self.more])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Where a run ends."""
-
-    accuracy: float = 0.9
-    """Two evaluations in a row are at it."""
-    cpu_seconds: float = 60.0
-    """Of training."""
-    steps: int = 5000
-
-
-def config_digest(config: RunConfig) -> str:
-    """Twelve hexadecimal digits of the whole config, but for the folder of the model."""
-    text = dump(config.model_copy(update={"model": config.model.model_copy(update={"path": "start"})}))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-class Log(Finished):
-    """Finished runs by the keys of their cells."""
-
-    def add(self, cell: Run, record: Mapping[str, Any]) -> Json:
-        """Append a finished run."""
-        return self.keep(cell.key, {"arm": cell.arm, **asdict(cell), **record})
-
-    def holds(self, cell: Run, limits: Limits) -> bool:
-        """Whether the cell is finished: at the accuracy, or at another limit that is no lower than these."""
-        record = self.records.get(cell.key)
-        if record is None or record["limits"]["accuracy"] < limits.accuracy:
-            return False
-        return record["end"] == "reached" or all(
-            record["limits"][name] >= bound for name, bound in asdict(limits).items()
-        )

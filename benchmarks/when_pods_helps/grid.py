@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TypeVar
 
-from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, Cell, Json, Limits, Log, Run
+from benchmarks.runs import Limits, Log, Plan, best_rate
+from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, Cell
 
-R = TypeVar("R", bound=Run)
 ACCURACY = Limits().accuracy
 """At which a run ends."""
 RATES = (3e-4, 6e-4, 1.5e-4)
@@ -20,8 +19,6 @@ RATES_OF = {
 `python -m benchmarks demo --tune` found its rates."""
 TUNED_AS: dict[tuple[str, ...], tuple[str, ...]] = {DEAR: AUTO, MIXED: ()}
 """Further options of an arm -> those of the arm whose rate it has; by default its own."""
-TUNE_SEEDS = (100, 101)
-"""Used for nothing else."""
 MOST_TUNING_STEPS = 400
 """Of one run."""
 REFERENCE = (64, 16)
@@ -84,56 +81,16 @@ def tuning_runs(cell: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | N
     """The best learning rate of the cell's arm so far, and the run that has to be made to go on; None: it is known.
 
     It is tuned for every start, KL weight and number of digits by itself: what is best at one start is not at another.
-    The best rate has the fewest steps to `ACCURACY` over all tuning seeds. Steps, not seconds: an arm's step takes as
-    long at one rate as at another, and their number does not depend on what else the machine does. A rate is given up
-    where it has needed as many steps as another in all.
     """
     n, m = tuned_size(cell.num_rollouts, cell.num_kept)
     own = replace(cell, num_rollouts=n, num_kept=m, more=TUNED_AS.get(cell.more, cell.more))
     known = RATES_OF.get((cell.start, cell.kl, cell.digits), {}).get((n, m))
     if known is not None and not own.more:
         return known, None
-    found, run = best_rate(lambda rate, seed: replace(own, seed=seed, rate=rate), RATES, tuning, ACCURACY)
+    found, run = best_rate(
+        lambda rate, seed: replace(own, seed=seed, rate=rate), RATES, tuning, ACCURACY, MOST_TUNING_STEPS
+    )
     return found, run and (run[0], Limits(accuracy=ACCURACY, steps=run[1], cpu_seconds=MOST_SECONDS))
-
-
-def best_rate(
-    new: Callable[[float, int], R],
-    rates: Sequence[float],
-    tuning: Log,
-    accuracy: float,
-    most_steps: int = MOST_TUNING_STEPS,
-) -> tuple[float, tuple[R, int] | None]:
-    """The rate with the fewest steps to an accuracy over `TUNE_SEEDS` so far, and the run that has to be made to go on.
-
-    Args:
-        new: the run of a rate and a seed.
-        rates: the likeliest first.
-        tuning: finished runs.
-        accuracy: to which they train.
-        most_steps: of one run.
-
-    Returns:
-        The rate, and the next run with the most steps that it may take; None: nothing is left to make.
-    """
-    best, fewest = rates[0], len(TUNE_SEEDS) * most_steps
-    for rate in rates:
-        steps = 0
-        for run in (new(rate, seed) for seed in TUNE_SEEDS):
-            if steps >= fewest:
-                break
-            if run.key not in tuning.records:
-                return best, (run, min(most_steps, fewest - steps))
-            steps += num_steps(tuning.records[run.key], accuracy)
-        if steps < fewest:
-            best, fewest = rate, steps
-    return best, None
-
-
-def num_steps(record: Json, accuracy: float = ACCURACY) -> int:
-    """Steps to the tuning's accuracy; where it is not reached, one more than the run could have."""
-    found = record["reached"][f"{accuracy:g}"]
-    return int(found["step"] if found else record["limits"]["steps"] + 1)
 
 
 def limits(cell: Cell, log: Log, tuning: Log) -> Limits:
@@ -146,3 +103,8 @@ def limits(cell: Cell, log: Log, tuning: Log) -> Limits:
         found = log.records[reference.key]["reached"][f"{ACCURACY:g}"]
         seconds = PATIENCE * found["cpu_seconds"] if found else MOST_SECONDS
     return Limits(cpu_seconds=round(min(max(seconds, LEAST_SECONDS), MOST_SECONDS), 4))
+
+
+def plan_of(cells: Sequence[Cell]) -> Plan[Cell]:
+    """Each arm at its own rate, given up by the seconds of the reference."""
+    return Plan(runs=cells, tuned=tuning_runs, limits=limits)

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.paired import Time, speedup
-from benchmarks.when_pods_helps.cells import Cell, Json, Log
-from benchmarks.when_pods_helps.grid import ACCURACY, limits, tuning_runs
-from benchmarks.when_pods_helps.harness import GROWTH, TARGETS
+from benchmarks.paired import Json, Time, speedup
+from benchmarks.runs import MARKS, Log, cost, facts_of, time_of
+from benchmarks.when_pods_helps.cells import Cell
+from benchmarks.when_pods_helps.grid import ACCURACY
 
 CLOCKS = ("cpu_seconds", "step", "rollouts")
 
 
-def summarize(cells: Sequence[Cell], log: Log, tuning: Log) -> Json:
+def summarize(cells: Sequence[Cell], records: Mapping[Cell, Json], tuning: Log) -> Json:
     """All figures of the map.
+
+    Args:
+        cells: that are wanted.
+        records: of those that are made.
+        tuning: runs that tuned.
 
     Returns:
         "rates": the learning rate of each arm and condition, and the steps that each rate needed. "rows": one per
         (digits, KL weight, start), with its arms; one without a finished run is not in it. "num_runs", "num_wanted".
     """
-    records = {cell: record for cell in cells if (record := _finished(cell, log, tuning)) is not None}
     rows: dict[tuple[int, float, str], dict[tuple[int, int], dict[int, Json]]] = {}
     for cell, record in records.items():
         arms = rows.setdefault((cell.digits, cell.kl, cell.start), {})
         arms.setdefault((cell.num_rollouts, cell.num_kept), {})[cell.seed] = record
     return {
-        "targets": TARGETS,
-        "num_runs": len(records),
-        "num_wanted": len(cells),
-        "commits": sorted({record["commit"] for record in records.values()}),
-        "max_load": max((record["load"] for record in records.values()), default=0.0),
+        "targets": MARKS.targets,
+        **facts_of(records, len(cells)),
         "tuning": tuned(tuning),
         "rows": [
             {"digits": digits, "kl": kl, "start": start, "start_accuracy": _start_accuracy(arms), "arms": _arms(arms)}
@@ -44,28 +45,9 @@ def tuned(tuning: Log) -> list[Json]:
     """Steps of every tuning run; null where it did not reach the accuracy."""
     names = ("digits", "kl", "start", "arm", "rate", "seed")
     return [
-        {**{name: record[name] for name in names}, "steps": reached_at(record, ACCURACY, "step")}
+        {**{name: record[name] for name in names}, "steps": cost(record, ACCURACY, "step")}
         for record in tuning.records.values()
     ]
-
-
-def times(records: dict[int, Json], seeds: Sequence[int], target: float, clock: str) -> list[Time]:
-    """Each seed's time to an accuracy."""
-    found = [(reached_at(records[seed], target, clock), records[seed]["points"][clock][-1]) for seed in seeds]
-    return [(end, False) if reached is None else (reached, True) for reached, end in found]
-
-
-def reached_at(record: Json, target: float, clock: str) -> float | None:
-    """When a run had an accuracy; None: it did not."""
-    found = record["reached"][f"{target:g}"]
-    value: float | None = None if found is None else found[clock]
-    return value
-
-
-def _finished(cell: Cell, log: Log, tuning: Log) -> Json | None:
-    rate, _ = tuning_runs(cell, tuning)
-    own = cell.at(rate)
-    return log.records[own.key] if log.holds(own, limits(own, log, tuning)) else None
 
 
 def _arms(arms: dict[tuple[int, int], dict[int, Json]]) -> list[Json]:
@@ -82,8 +64,8 @@ def _arm(n: int, m: int, arms: dict[tuple[int, int], dict[int, Json]]) -> Json:
         "rate": next(iter(records.values()))["rate"],
         "seeds": list(records),
         "to": {
-            f"{target:g}": {clock: [reached_at(r, target, clock) for r in records.values()] for clock in CLOCKS}
-            for target in TARGETS
+            f"{target:g}": {clock: [cost(r, target, clock) for r in records.values()] for clock in CLOCKS}
+            for target in MARKS.targets
         },
         "trained": {clock: [r["points"][clock][-1] for r in records.values()] for clock in CLOCKS},
         "cpu_seconds_per_step": round(sum(p["cpu_seconds"][-1] for p in ends) / sum(p["step"][-1] for p in ends), 4),
@@ -103,16 +85,20 @@ def _over(
     seeds = sorted(arms[arm].keys() & arms.get(base, {}).keys())
     if arm == base or not seeds:
         return None
+
+    def times(size: tuple[int, int], target: float, clock: str) -> list[Time]:
+        return [time_of(arms[size][seed], target, clock) for seed in seeds]
+
     return {
         f"{target:g}": {
             clock: {
-                **speedup(times(arms[base], seeds, target, clock), times(arms[arm], seeds, target, clock), GROWTH),
+                **speedup(times(base, target, clock), times(arm, target, clock), MARKS.growth),
                 "num_seeds": len(seeds),
             }
             for clock in CLOCKS
         }
-        for target in TARGETS
-        if all(reached_at(arms[size][seed], target, "step") != 0 for size in (base, arm) for seed in seeds)
+        for target in MARKS.targets
+        if all(cost(arms[size][seed], target, "step") != 0 for size in (base, arm) for seed in seeds)
     }
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from benchmarks.paired import speedup
+from benchmarks.runs import MARKS, TUNE_SEEDS, Log, first_at, is_held
 from benchmarks.when_pods_helps import grid
-from benchmarks.when_pods_helps.cells import Cell, Log
-from benchmarks.when_pods_helps.grid import Block, limits, tuning_runs, wanted
-from benchmarks.when_pods_helps.harness import TARGETS, first_at, is_held
+from benchmarks.when_pods_helps.cells import Cell
+from benchmarks.when_pods_helps.grid import Block, limits, plan_of, tuning_runs, wanted
 from benchmarks.when_pods_helps.summary import summarize
 from podsrl.compare.student import student_t
 
@@ -34,7 +34,7 @@ def record(
     }
     return {
         "points": points,
-        "reached": {f"{target:g}": first_at(points, target) for target in TARGETS},
+        "reached": {f"{target:g}": first_at(points, target) for target in MARKS.targets},
         "end": "reached" if is_held(accuracies, 0.9) else "limit",
         "limits": {"accuracy": 0.9, "cpu_seconds": cpu_limit, "steps": steps},
         "commit": "abc",
@@ -105,7 +105,7 @@ def test_tuning_gives_a_rate_up_where_it_needs_as_many_steps_as_another() -> Non
         made.append((run.rate, run.seed, bounds.steps))
         accuracies = [0.0] * steps[run.rate] + [0.9]
         log.add(run, {**record(accuracies[: bounds.steps + 1], step_seconds=1.0), "limits": {"steps": bounds.steps}})
-    first, second = grid.TUNE_SEEDS
+    first, second = TUNE_SEEDS
     # 3e-4 needs 40 steps in all, 6e-4 then 24; 1.5e-4 has 24 for its first seed and is given up.
     assert made == [(3e-4, first, 400), (3e-4, second, 400), (6e-4, first, 40), (6e-4, second, 28), (1.5e-4, first, 24)]
     assert tuning_runs(GRPO, log) == (6e-4, None)
@@ -130,7 +130,7 @@ def full_result() -> dict[str, Any]:
         if cell.kl == 0:
             accuracies = FAST if cell.num_rollouts == 64 else SLOW if cell.seed == 0 else STUCK
             log.add(cell, record(accuracies, step_seconds=0.5))
-    return {"quick": False, "name": "when-pods-helps", "hardware": "a $mall processor", **summarize(cells, log, tuning)}
+    return summarize(cells, plan_of(cells).records(log, tuning), tuning)
 
 
 def test_a_summary_holds_what_was_run_and_nothing_else() -> None:
