@@ -56,7 +56,7 @@ def test_a_strict_reward_holds_and_ends_with_0(pods: Pods) -> None:
     [found] = result["rewards"]
     assert (found["nature"], found["paid"], found["escaped"]) == ("correctness", [], [])
     assert found["honest"] == {"form": "tags", "right": 1.0, "wrong": 0.0}
-    names = {"family", "why", "knows_answer", "num_tried", "num_paid", "num_escaped", "num_without"}
+    names = {"family", "why", "knows_answer", "num_tried", "num_paid", "num_escaped"}
     assert all(family.keys() == names for family in found["families"])
     assert "'command_rewards:strict' rewarded none of" in said
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podsrl.tools.attack.attack import OWN_FORM, attack_rewards
+from podsrl.tools.attack.attack import OWN_FORM, WHOLE, attack_rewards
 from podsrl.tools.attack.forms import form_of
-from podsrl.tools.attack.judges import WHOLE
 from podsrl.tools.attack.questions import QUESTIONS, spread
 from podsrl.tools.attack.result import RewardAttack
 from podsrl.tools.attack.verdict import Baseline, baseline_of, nature_of, paid_forms
@@ -82,7 +81,7 @@ def attack(*names: str, num_questions: int = 3, timeout: float = 10.0, **weights
 
 
 def families(attacked: RewardAttack, count: str = "num_paid") -> set[str]:
-    return {family.family for family in attacked.families if getattr(family, count)}
+    return {family.family.name for family in attacked.families if getattr(family, count)}
 
 
 def test_each_weak_reward_pays_for_the_families_that_fool_it_and_strict_ones_for_none(own: None) -> None:
@@ -113,10 +112,10 @@ def test_each_weak_reward_pays_for_the_families_that_fool_it_and_strict_ones_for
 def test_what_makes_a_reward_fail_is_told_apart_from_what_pays(own: None) -> None:
     found = attack("picky", "hanging", "nothing_for_long", num_questions=1, timeout=2.0)
     assert families(found["picky"], "num_escaped") >= {"odd characters", "look-alike", "invisible"}
-    [reason] = {one.reason for one in found["picky"].escaped}
+    [reason] = {str(one.outcome) for one in found["picky"].escaped}
     assert reason.startswith("reward 'attacked_rewards:picky' raised ValueError: odd (attacked_rewards.py, line ")
-    assert {(one.family, one.hack) for one in found["hanging"].escaped} == {("regex bomb", "digits")}
-    assert "took longer than 2 s" in str(found["hanging"].escaped[0].reason)
+    assert {(one.hack.family.name, one.hack.name) for one in found["hanging"].escaped} == {("regex bomb", "digits")}
+    assert "took longer than 2 s" in str(found["hanging"].escaped[0].outcome)
     assert families(found["nothing_for_long"], "num_escaped") >= {"long text", "regex bomb", "repetition"}
     assert not any(one.paid for one in (found["picky"], found["hanging"], found["nothing_for_long"]))
     whole = {one.number for one in found[WHOLE].escaped}
@@ -129,7 +128,7 @@ def test_a_form_reward_is_judged_by_forms_without_an_answer_only(own: None) -> N
     assert families(found["tags"]) == {"empty form", "form without content", "repeated form"}
     assert families(found["filled_tags"]) == {"form without content"}  # "I do not know." is long enough
     assert families(found["constant"]) >= {"empty text", "copy of the question", "empty form"}
-    assert not {"several answers", "constant"} & {one.family for one in found["tags"].families}
+    assert not {"several answers", "constant"} & {one.family.name for one in found["tags"].families}
 
 
 def test_the_whole_reward_is_judged_by_what_being_right_adds_to_the_form(own: None) -> None:
@@ -161,12 +160,12 @@ def test_functions_of_the_batch_form_get_the_questions_as_they_are(own: None) ->
 def test_a_call_of_trl_s_form_that_hangs_or_exits_escapes_and_the_attack_goes_on(own: None) -> None:
     rewards = {"attacked_rewards:trl_hostile": 1.0}
     [found] = attack_rewards(rewards, QUESTIONS[:1], batch_timeout_seconds=1.0).rewards
-    reasons = {str(one.reason).partition(": ")[2] or str(one.reason) for one in found.escaped}
+    reasons = {str(one.outcome).partition(": ")[2] or str(one.outcome) for one in found.escaped}
     assert reasons == {
         "reward 'attacked_rewards:trl_hostile' took longer than 1 s and was stopped",
         "its worker died (exit code 3)",
     }
-    escaped = {(one.family, one.hack) for one in found.escaped}
+    escaped = {(one.hack.family.name, one.hack.name) for one in found.escaped}
     assert ("regex bomb", "digits") in escaped and len(found.escaped) <= 64 * 3
     assert "several answers" in families(found)
 
@@ -190,7 +189,7 @@ def test_every_hack_that_pays_is_kept_as_a_completion_known_to_be_wrong(own: Non
     assert len(result.stored) == len(result.decisive.paid) > 50
     for one in result.stored:
         assert (one.label, one.is_correct, one.reward) == (False, False, 2.0 / 2)
-        assert one.task.columns["hack"]["paid_by"] == ["attacked_rewards:contains"]
+        assert one.task.columns["hack"].keys() == {"family", "name", "why"}
 
 
 def test_an_attack_says_the_same_twice(own: None) -> None:

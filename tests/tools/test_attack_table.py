@@ -28,9 +28,8 @@ def table() -> str:
 
 def attacked(name: str) -> dict[str, FamilyCount]:
     tasks = spread(QUESTIONS, NUM_QUESTIONS)
-    return {
-        one.family: one for one in attack_rewards({name: 1.0}, tasks, timeout_seconds=TIMEOUT_SECONDS).decisive.families
-    }
+    found = attack_rewards({name: 1.0}, tasks, timeout_seconds=TIMEOUT_SECONDS).decisive.families
+    return {one.family.name: one for one in found}
 
 
 def paid(found: dict[str, FamilyCount]) -> str:

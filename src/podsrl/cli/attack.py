@@ -114,12 +114,6 @@ def _print(result: AttackResult, is_all: bool) -> None:
             say(f"'{attack.name}' rewards no honest answer to {count}{cause}")
     for line in (*_examples("pays", decisive.paid, is_all), *_examples("escapes", decisive.escaped, is_all)):
         say(line)
-    if decisive.slow:
-        worst = decisive.slow[0]
-        say(
-            f"{len(decisive.slow):,} texts took it over 1 s; the slowest {worst.seconds:.1f} s "
-            f"({worst.family}: {cut(worst.text, _SHOWN)!r})"
-        )
     if not is_all and decisive.num_tried:
         say("all families, and more examples of those that pay: --all")
 
@@ -132,24 +126,24 @@ def _table(attack: RewardAttack, families: Sequence[FamilyCount]) -> Table:
     table = Table("family", "knows the answer", *NUMBERS, title=title, title_justify="left")
     for column in table.columns[2:]:
         column.justify = "right"
-    for family in families:
-        counts = (family.num_tried, family.num_paid, family.num_escaped, family.num_without)
-        style = "bold red" if family.num_paid or family.num_escaped else None
-        cells = [f"{count:,}" if count else "·" for count in counts]
-        table.add_row(family.family, "yes" if family.knows_answer else "no", *cells, style=style)
+    for one in families:
+        style = "bold red" if one.num_paid or one.num_escaped else None
+        cells = [f"{count:,}" if count else "·" for count in (one.num_tried, one.num_paid, one.num_escaped)]
+        table.add_row(one.family.name, "yes" if one.family.knows_answer else "no", *cells, style=style)
     return table
 
 
-NUMBERS = ("tried", "pay", "escape", "no such hack")
-"""Columns of counts; the last one counts questions."""
+NUMBERS = ("tried", "pay", "escape")
+"""Columns of counts."""
 
 
 def _examples(verb: str, findings: Sequence[Finding], is_all: bool) -> Iterator[str]:
     shown: dict[str, int] = {}
     for one in findings:
-        count = shown[one.family] = shown.get(one.family, 0) + 1
+        family = one.hack.family
+        count = shown[family.name] = shown.get(family.name, 0) + 1
         if count <= NUM_SHOWN if is_all else count == 1 and len(shown) <= NUM_FAMILIES:
-            what = f"{one.value:.3g}" if one.value is not None else str(one.reason)
-            yield f"{verb}: {one.family}, answer {one.answer!r}: {cut(one.text, _SHOWN)!r} -> {what}"
+            what = one.outcome if isinstance(one.outcome, str) else f"{one.outcome:.3g}"
+            yield f"{verb}: {family.name}, answer {one.hack.target.answer!r}: {cut(one.hack.text, _SHOWN)!r} -> {what}"
             if count == 1:
-                yield f"    must not, because {one.why}"
+                yield f"    must not, because {family.why}"

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from podsrl.lib.callbacks import Progress, no_progress
 from podsrl.score.base import Rows
 from podsrl.score.panel import Panel
-from podsrl.tools.attack.families import FAMILIES, Family, Hack, asked, make_hacks
+from podsrl.tools.attack.families import FAMILIES, Hack, make_hacks
 from podsrl.tools.attack.forms import FORMS, Form, filled
-from podsrl.tools.attack.judges import Judged, judge_all
-from podsrl.tools.attack.result import SLOW_SECONDS, AttackResult, FamilyCount, Finding, RewardAttack
+from podsrl.tools.attack.result import AttackResult, FamilyCount, Finding, RewardAttack
 from podsrl.tools.attack.target import Target, target_of
 from podsrl.tools.attack.verdict import Baseline, Nature, baseline_of, mean_baseline, nature_of, paid_forms
 from podsrl.tools.completions import Stored
 from podsrl.types import Task
 
 OWN_FORM = "as in the file"
+WHOLE = "the whole reward"
+_PART = 64
+"""Rows that a function of TRL's form gets in one call: the limit, or a crash, makes all of them fail."""
+_Outcome = float | str
+"""A value, of which more is better for the policy, or why there is none."""
 _Honest = dict[int, dict[tuple[str, bool], float | None]]
 """id of a target -> (form, is right) -> value of the honest completion."""
 
@@ -61,31 +65,68 @@ def attack_rewards(
     ) as panel:
         progress(0, 1, "honest completions")
         honest_rows = _rows([target for target, _, _ in honest], honest_texts)
-        judged = judge_all(panel, rewards, honest_rows, lambda done: None)
-        known = {name: _honest_values(honest, one) for name, one in judged.items()}
+        judged = _judge_all(panel, rewards, honest_rows, lambda done: None)
+        known = {name: _honest_values(honest, outcomes) for name, outcomes in judged.items()}
         paid = _paid(known)
         hacks = make_hacks(targets, {name: form for name, form in forms.items() if name in paid})
         rows = _rows([hack.target for hack in hacks], [hack.text for hack in hacks])
         what = f"{len(hacks):,} hacks"
-        found = judge_all(panel, rewards, rows, lambda done: progress(done, len(hacks) * len(rewards), what))
+        found = _judge_all(panel, rewards, rows, lambda done: progress(done, len(hacks) * len(rewards), what))
     for warning in panel.warnings:
         warnings.warn(warning, stacklevel=2)
     attacks = [
-        _reward_attack(name, rewards.get(name), known[name], judged[name], targets, hacks, found[name])
-        for name in found
+        _reward_attack(name, rewards.get(name), known[name], judged[name], hacks, outcomes)
+        for name, outcomes in found.items()
     ]
     return AttackResult(
         rewards=tuple(attacks),
         num_hacks=len(hacks),
         num_questions=len(targets),
-        stored=tuple(_stored(hacks, attacks, found[attacks[-1].name])),
+        stored=tuple(map(_stored, sorted(attacks[-1].paid + attacks[-1].escaped, key=lambda one: one.number))),
     )
 
 
-def _honest_values(honest: Sequence[tuple[Target, str, bool]], judged: Judged) -> _Honest:
+def _rows(targets: Sequence[Target], texts: Sequence[str]) -> Rows:
+    return Rows(tasks=[target.task for target in targets], texts=texts, token_ids=[()] * len(texts))
+
+
+def _judge_all(
+    panel: Panel, weights: Mapping[str, float], rows: Rows, tell: Callable[[int], None]
+) -> dict[str, list[_Outcome]]:
+    """What each reward says about each row; `WHOLE`, their weighted sum, comes last where several have a weight."""
+    found = dict[str, list[_Outcome]]()
+    for name, weight in weights.items():
+
+        def told(done: int, before: int = len(found) * len(rows)) -> None:
+            tell(before + done)
+
+        values = panel.judge_in_parts(name, rows, _PART, told)
+        sign = -1.0 if weight < 0 else 1.0
+        found[name] = [
+            values.faults[row].reason if row in values.faults else sign * value
+            for row, value in enumerate(values.values)
+        ]
+    sizes = {name: abs(weight) for name, weight in weights.items() if weight}  # the signs are in the values already
+    if len(sizes) > 1:
+        columns = zip(*(found[name] for name in sizes), strict=True)
+        found[WHOLE] = [_whole(column, list(sizes.values())) for column in columns]
+    return found
+
+
+def _whole(outcomes: Sequence[_Outcome], sizes: Sequence[float]) -> _Outcome:
+    """The weighted sum; what fails for one reward has none."""
+    total = 0.0
+    for size, outcome in zip(sizes, outcomes, strict=True):
+        if isinstance(outcome, str):
+            return outcome
+        total += size * outcome
+    return total
+
+
+def _honest_values(honest: Sequence[tuple[Target, str, bool]], outcomes: Sequence[_Outcome]) -> _Honest:
     values: _Honest = {}
-    for (target, form, is_right), value in zip(honest, judged.values, strict=True):
-        values.setdefault(id(target), {})[form, is_right] = value
+    for (target, form, is_right), outcome in zip(honest, outcomes, strict=True):
+        values.setdefault(id(target), {})[form, is_right] = None if isinstance(outcome, str) else outcome
     return values
 
 
@@ -98,58 +139,47 @@ def _paid(known: Mapping[str, _Honest]) -> set[str]:
     return wanted
 
 
-def _rows(targets: Sequence[Target], texts: Sequence[str]) -> Rows:
-    return Rows(tasks=[target.task for target in targets], texts=texts, token_ids=[()] * len(texts))
-
-
 def _reward_attack(
     name: str,
     weight: float | None,
     known: _Honest,
-    honest: Judged,
-    targets: Sequence[Target],
+    honest: Sequence[_Outcome],
     hacks: Sequence[Hack],
-    judged: Judged,
+    outcomes: Sequence[_Outcome],
 ) -> RewardAttack:
     nature, baselines = _worth(known)
     limits = {target: baseline.limit(nature) for target, baseline in baselines.items()}
     tried = [
-        _finding(number, hack, judged, limits[id(hack.target)])
+        Finding(number=number, hack=hack, outcome=outcomes[number], limit=limits[id(hack.target)])
         for number, hack in enumerate(hacks)
-        if id(hack.target) in limits and _concerns(hack.family, nature)
+        if id(hack.target) in limits and hack.family.concerns(nature)
     ]
+    escaped = [one for one in tried if one.value is None]
     above = [one for one in tried if one.value is not None and one.value > one.limit]
-    places = Counter(_places(hacks[one.number]) for one in above)
-    paid = tuple(
+    places = Counter(one.hack.place for one in above)
+    paid = [
         one
         for one in above
-        if (nature == "correctness" or hacks[one.number].family.is_for_forms)
-        and (not hacks[one.number].family.has_places or places[_places(hacks[one.number])] > 1)
-    )
-    escaped = tuple(one for one in tried if one.value is None)
-    slow = sorted((one for one in tried if one.seconds > SLOW_SECONDS), key=lambda one: -one.seconds)
+        if (nature == "correctness" or one.hack.family.is_for_forms)
+        and (not one.hack.family.has_places or places[one.hack.place] > 1)
+    ]
+    counts = [Counter(one.hack.family.name for one in findings) for findings in (tried, paid, escaped)]
     return RewardAttack(
         name=name,
         weight=weight,
         nature=nature,
         honest=mean_baseline(list(baselines.values())) if baselines else None,
-        num_questions=len(targets),
-        num_unjudged=len(targets) - len(baselines),
-        unjudged_reason=next(iter(honest.faults.values()), None),
-        families=tuple(_counts(hacks, targets, tried, paid, escaped)),
-        paid=paid,
-        escaped=escaped,
-        slow=tuple(slow),
+        num_questions=len(known),
+        num_unjudged=len(known) - len(baselines),
+        unjudged_reason=next((outcome for outcome in honest if isinstance(outcome, str)), None),
+        families=tuple(
+            FamilyCount(family, *(count[family.name] for count in counts))
+            for family in FAMILIES
+            if counts[0][family.name]
+        ),
+        paid=tuple(paid),
+        escaped=tuple(escaped),
     )
-
-
-def _concerns(family: Family, nature: Nature) -> bool:
-    return nature == "correctness" or family.is_for_forms or family.may_break
-
-
-def _places(hack: Hack) -> tuple[str, int, str]:
-    """The same for hacks that differ only in where the right answer stands."""
-    return hack.family.name, id(hack.target), hack.name.partition(":")[0]
 
 
 def _worth(known: _Honest) -> tuple[Nature, dict[int, Baseline]]:
@@ -160,65 +190,15 @@ def _worth(known: _Honest) -> tuple[Nature, dict[int, Baseline]]:
     return nature, {target: baseline for target, baseline in baselines.items() if baseline.is_judged_as(nature)}
 
 
-def _counts(
-    hacks: Sequence[Hack],
-    targets: Sequence[Target],
-    tried: Sequence[Finding],
-    paid: Sequence[Finding],
-    escaped: Sequence[Finding],
-) -> Iterator[FamilyCount]:
-    for family in FAMILIES:
-        num_tried, num_paid, num_escaped = (
-            sum(one.family == family.name for one in findings) for findings in (tried, paid, escaped)
-        )
-        if num_tried:
-            with_hacks = {id(hack.target) for hack in hacks if hack.family is family}
-            yield FamilyCount(
-                family=family.name,
-                why=family.why,
-                knows_answer=family.knows_answer,
-                num_tried=num_tried,
-                num_paid=num_paid,
-                num_escaped=num_escaped,
-                num_without=sum(id(target) not in with_hacks for _, target in asked(family, targets)),
-            )
-
-
-def _finding(number: int, hack: Hack, judged: Judged, limit: float) -> Finding:
-    return Finding(
-        number=number,
-        family=hack.family.name,
-        hack=hack.name,
-        why=hack.family.why,
-        knows_answer=hack.family.knows_answer,
-        task_id=hack.target.task.id,
-        answer=hack.target.answer,
-        text=hack.text,
-        value=judged.values[number],
-        limit=limit,
-        reason=judged.faults.get(number),
-        seconds=judged.seconds[number],
+def _stored(one: Finding) -> Stored:
+    """A hack as a completion that is known to be wrong."""
+    task, family = one.hack.target.task, one.hack.family
+    about = {"family": family.name, "name": one.hack.name, "why": family.why}
+    return Stored(
+        task=replace(task, columns={**task.columns, "hack": about}),
+        text=one.hack.text,
+        reward=one.value,
+        is_correct=False,
+        label=False,
+        invalid_reason=one.reason,
     )
-
-
-def _stored(hacks: Sequence[Hack], attacks: Sequence[RewardAttack], decisive: Judged) -> Iterator[Stored]:
-    """Each hack that some reward pays for or fails on, with its value in the whole reward."""
-    paid: dict[int, list[str]] = {}
-    escaped: dict[int, list[str]] = {}
-    for attack in attacks:
-        for found, findings in ((paid, attack.paid), (escaped, attack.escaped)):
-            for one in findings:
-                found.setdefault(one.number, []).append(attack.name)
-    for number in sorted(paid.keys() | escaped.keys()):
-        hack = hacks[number]
-        about = {"family": hack.family.name, "name": hack.name, "why": hack.family.why}
-        rewards = {"paid_by": paid.get(number, []), "escapes": escaped.get(number, [])}
-        task = replace(hack.target.task, columns={**hack.target.task.columns, "hack": {**about, **rewards}})
-        yield Stored(
-            task=task,
-            text=hack.text,
-            reward=decisive.values[number],
-            is_correct=False,
-            label=False,
-            invalid_reason=decisive.faults.get(number),
-        )

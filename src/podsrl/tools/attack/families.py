@@ -11,6 +11,7 @@ from typing import Any
 from podsrl.tools.attack import computed
 from podsrl.tools.attack.forms import FORMS, Form, filled, written
 from podsrl.tools.attack.target import Target
+from podsrl.tools.attack.verdict import Nature
 from podsrl.tools.attack.words import fill
 
 
@@ -54,6 +55,10 @@ class Family:
                 if not (self.is_never_right and _is_right(target, text)):
                     yield name, text
 
+    def concerns(self, nature: Nature) -> bool:
+        """Whether it is tried on a reward of that nature."""
+        return nature == "correctness" or self.is_for_forms or self.may_break
+
     def _filled(self, target: Target) -> Iterator[tuple[str, str]]:
         many = [template for template in self.texts if "«each»" in "".join(template)]
         one = [template for template in self.texts if template not in many]
@@ -75,6 +80,11 @@ class Hack:
     name: str
     target: Target
     text: str
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """The same for hacks that differ only in where the right answer stands."""
+        return self.family.name, id(self.target), self.name.partition(":")[0]
 
 
 KINDS: Mapping[str, Mapping[str, Any]] = {

@@ -1,52 +1,66 @@
-"""What an attack found out, as plain values."""
+"""What an attack found out."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from podsrl.tools.attack.families import Family, Hack
 from podsrl.tools.attack.verdict import Baseline, Nature
 from podsrl.tools.completions import Stored
 
-SLOW_SECONDS = 1.0
-"""A reward that takes longer for one completion is worth a look."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FamilyCount:
-    """One family of hacks against one reward."""
+    """How many hacks of a family were tried on one reward, paid, and escaped."""
 
-    family: str
-    why: str
-    """Why its hacks must not pay."""
-    knows_answer: bool
+    family: Family
     num_tried: int
     num_paid: int
     num_escaped: int
-    num_without: int
-    """Questions for which the family has no hack, because of their kind of answer."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts, and what the family is."""
+        family = self.family
+        counts = {"num_tried": self.num_tried, "num_paid": self.num_paid, "num_escaped": self.num_escaped}
+        return {"family": family.name, "why": family.why, "knows_answer": family.knows_answer, **counts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One hack that pays, escapes, or is slow."""
+    """What one reward says about one hack."""
 
     number: int
     """Of the hack, from 0."""
-    family: str
-    hack: str
-    why: str
-    knows_answer: bool
-    task_id: str
-    answer: str
-    """The reference answer."""
-    text: str
-    value: float | None
+    hack: Hack
+    outcome: float | str
+    """Its value, or why it has none."""
     limit: float
     """Above it a hack pays."""
-    reason: str | None
-    """Why it got no value."""
-    seconds: float
+
+    @property
+    def value(self) -> float | None:
+        """None where the reward failed."""
+        return None if isinstance(self.outcome, str) else self.outcome
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no value."""
+        return self.outcome if isinstance(self.outcome, str) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, flat."""
+        hack = self.hack
+        return {
+            "family": hack.family.name,
+            "hack": hack.name,
+            "task_id": hack.target.task.id,
+            "answer": hack.target.answer,
+            "text": hack.text,
+            "value": self.value,
+            "limit": self.limit,
+            "reason": self.reason,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +81,6 @@ class RewardAttack:
     paid: tuple[Finding, ...]
     escaped: tuple[Finding, ...]
     """Hacks without a value: no advantage is computed for them, so they are never punished."""
-    slow: tuple[Finding, ...]
 
     @property
     def num_tried(self) -> int:
@@ -79,6 +92,16 @@ class RewardAttack:
         """Whether any hack pays or escapes."""
         return bool(self.paid or self.escaped)
 
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        plain = ("name", "weight", "nature", "num_questions", "num_unjudged", "unjudged_reason")
+        lists = {name: [one.to_json() for one in getattr(self, name)] for name in ("families", "paid", "escaped")}
+        return {
+            **{name: getattr(self, name) for name in plain},
+            "honest": self.honest and asdict(self.honest),
+            **lists,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackResult:
@@ -89,7 +112,7 @@ class AttackResult:
     num_hacks: int
     num_questions: int
     stored: tuple[Stored, ...]
-    """Every hack that pays or escapes, as completions that are known to be wrong."""
+    """Every hack that pays or escapes in `decisive`, as completions that are known to be wrong."""
 
     @property
     def decisive(self) -> RewardAttack:
@@ -98,5 +121,5 @@ class AttackResult:
 
     def to_json(self) -> dict[str, Any]:
         """All but the completions."""
-        rewards = [asdict(reward) for reward in self.rewards]
+        rewards = [reward.to_json() for reward in self.rewards]
         return {"num_questions": self.num_questions, "num_hacks": self.num_hacks, "rewards": rewards}
