@@ -34,8 +34,8 @@ OF_TOOLS = {"__pycache__", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff
 """Folders that Python and tools write wherever they run, also beside the tests: .ci/run makes site and wheel then."""
 OF_IMPORTS = ("wandb-artifacts", "wandb-media")
 """Last letters of temporary folders that a package makes once, when it is imported."""
-OTHERS = ("pytest-of-", ".org.chromium.")
-"""First letters of what pytest and a browser that is still at work keep among the temporary files."""
+OTHERS = ("pytest-of-",)
+"""First letters of what pytest keeps among the temporary files."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 _WRITES = {"open": 0, "os.mkdir": 0, "os.rename": 1, "os.link": 1, "os.symlink": 1}

@@ -1,7 +1,7 @@
 """Draw docs/images/front-light.png and front-dark.png: a run in its terminal beside its report, in Chromium.
 
 Run: pods train smol --threads=1 --eval.every_seconds=25 --stop.seconds=150 --out runs/first
-     PYTHONPATH=tests python docs/images/front.py runs/first
+     python docs/images/front.py runs/first
 """
 
 from __future__ import annotations

@@ -9,14 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from chromium import Browser
 from PIL import Image
 
+from podsrl.report.html import write_report
+
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parents[1] / "tests" / "report"))
-
-from chromium import Browser  # noqa: E402
-
-from podsrl.report.html import write_report  # noqa: E402
 
 
 def main(run: Path) -> None:
@@ -33,7 +31,7 @@ def main(run: Path) -> None:
 
 def save(browser: Browser, name: str, scale: float) -> None:
     """What the browser shows, smaller, in at most 256 colours."""
-    path = browser.screenshot(HERE / name, is_whole=False)
+    path = browser.screenshot(HERE / name)
     image = Image.open(path).convert("RGB")
     image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
     image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)

@@ -47,8 +47,6 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
         (["train", "pods", "--resume", "nowhere"], ["either a CONFIG or --resume RUN", "both"]),
         (["train", "pods", "--task.rewards=mine:right"], ["task.rewards = 'mine:right'", """'{"mine:right" = 1.0}'"""]),
         (["launch", "pods"], ["--processes K", "at least 1"]),
-        (["reproduce", "a", "--seeds=3"], ["pods reproduce", "pods compare paper/compare-a"]),
-        (["report", "nowhere", "--live", "--port", "8000"], ["--port 8000", "leave --port out"]),
         (["launch", "pods", "--processes=-1"], ["--processes -1", "at least 1"]),
         (["launch", "pods", "--processes=2", "--dry-run"], ["--dry-run", "pods train"]),
         (["train", "--resume", "nowhere"], ["nowhere", "no config.toml"]),

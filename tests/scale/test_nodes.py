@@ -76,18 +76,6 @@ def root_cause(shown: str) -> str:
     return shown.partition("Root Cause")[2]
 
 
-# --- options that pods launch had ---
-
-
-def test_what_pods_launch_had_for_several_machines_is_answered_with_torchruns_command(
-    pods: Callable[..., tuple[int, str, str]],
-) -> None:
-    for option in ("--nodes", "--node-rank", "--rendezvous", "--join-seconds"):
-        code, _, err = pods("launch", "--processes", "8", option, "2", "pods")
-        assert code == 2 and "torchrun --nnodes N --node-rank R --nproc-per-node 8" in err, err
-        assert len(err.strip().splitlines()) == 1, err
-
-
 # --- whole runs ---
 
 

@@ -27,7 +27,6 @@ def report(
     live: Annotated[
         bool, typer.Option("--live", help="Write the page again while runs go on; a browser loads it again by itself.")
     ] = False,
-    port: Annotated[str | None, typer.Option("--port", hidden=True)] = None,
 ) -> None:
     """Write a page about runs, as one HTML file: curves, time by stage, tokens and recorded rollouts.
 
@@ -42,10 +41,6 @@ def report(
 
     With --live, the command writes the page again and again while runs go on, until you press Ctrl-C.
     """
-    if port is not None:
-        raise UsageError(
-            f"--port {port}: --live writes a file, which a browser loads again by itself; leave --port out"
-        )
     if live:
         _follow(runs, out or runs[0] / "report.html")
         return

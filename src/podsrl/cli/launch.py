@@ -17,7 +17,7 @@ from podsrl.config.load import load_config
 from podsrl.errors import UsageError, printable
 from podsrl.lib.child import how_it_ended
 from podsrl.lib.imports import load
-from podsrl.scale.launch import INTERRUPTED, TORCHRUN_COMMAND, End
+from podsrl.scale.launch import INTERRUPTED, End
 
 
 def launch(
@@ -33,9 +33,6 @@ def launch(
     resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
     plain: Annotated[bool, typer.Option(help="Print plain lines instead of a live display.")] = False,
-    several_machines: Annotated[
-        str | None, typer.Option("--nodes", "--node-rank", "--rendezvous", "--join-seconds", hidden=True)
-    ] = None,
 ) -> None:
     """Train with several processes on this machine: the same numbers as with one, up to rounding.
 
@@ -56,11 +53,6 @@ def launch(
         -m podsrl.cli train my.toml --out runs/mine
     """
     config, overrides = split_words(config, context.args)
-    if several_machines is not None:
-        instead = TORCHRUN_COMMAND.format(nodes="N", processes=processes or "K", host="HOST", port=29500)
-        raise UsageError(
-            f"pods launch is for one machine; start this on each of several: `{instead} {config or 'my.toml'}`"
-        )
     if processes < 1:
         got = f"--processes {processes}: " if processes else ""
         raise UsageError(f"{got}pods launch wants --processes K, at least 1, e.g. `pods launch --processes 2 pods`")

@@ -8,11 +8,10 @@ from __future__ import annotations
 import sys
 import warnings
 from inspect import cleandoc
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
 
 from podsrl.cli import (
     check_reward,
@@ -44,17 +43,6 @@ DISK_ERRORS = {
 }
 """How the operating system says that a file cannot be written -> the cure."""
 
-ELSEWHERE = {"reproduce": "both arms of a setting of the paper are a comparison: pods compare paper/compare-a"}
-"""What people look for among the commands -> where it is."""
-
-
-class _Commands(TyperGroup):
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in ELSEWHERE:
-            raise UsageError(f"pods {args[0]}: {ELSEWHERE[args[0]]}")
-        return super().resolve_command(ctx, args)
-
-
 HELP = """Train language models with verifiable rewards, and update them only on the rollouts that teach.
 
 [bold]Examples[/]
@@ -69,7 +57,6 @@ pods COMMAND --help shows examples of each command."""
 
 app = typer.Typer(
     name="pods",
-    cls=_Commands,
     help=HELP,
     no_args_is_help=True,
     add_completion=False,

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from waiting import SECONDS
-
+SECONDS = 120.0
+"""How long the browser may take to answer."""
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
@@ -60,13 +60,11 @@ class Browser:
             os.close(end)
         self._is_loaded = False
         self._unread, self._number, self._session = b"", 0, ""
-        self.problems: list[str] = []
-        """Errors that the console showed since the page was opened."""
 
     def __enter__(self) -> Browser:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime"):
             self.call(f"{domain}.enable")
         return self
 
@@ -82,12 +80,9 @@ class Browser:
         os.close(self._in)
         os.close(self._out)
 
-    def show(
-        self, width: int, *, height: int = 900, is_dark: bool = False, with_script: bool = True, is_phone: bool = False
-    ) -> None:
+    def show(self, width: int, *, height: int, is_dark: bool = False, is_phone: bool = False) -> None:
         """What the next page is shown on."""
         self.call("Emulation.setScrollbarsHidden", hidden=True)
-        self.call("Emulation.setScriptExecutionDisabled", value=not with_script)
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=is_phone
         )
@@ -96,15 +91,10 @@ class Browser:
 
     def open(self, url: str) -> None:
         """Load a page to its end."""
-        self.problems = []
         self._is_loaded = False
         self.call("Page.navigate", url=url)
-        self.wait_for(lambda: self._is_loaded)
-
-    def wait_for_load(self) -> None:
-        """Until the page has loaded once more."""
-        self._is_loaded = False
-        self.wait_for(lambda: self._is_loaded)
+        while not self._is_loaded:
+            self._take(0.1)
 
     def run(self, script: str) -> Any:
         """The value of an expression; a promise is waited for."""
@@ -112,17 +102,9 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait_for(self, is_so: Any, seconds: float = SECONDS) -> None:
-        """Until a function, or an expression of the page, is true."""
-        deadline = time.monotonic() + seconds
-        while not (self.run(is_so) if isinstance(is_so, str) else is_so()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {seconds:g} s: {is_so}")
-            self._take(0.1)
-
-    def screenshot(self, path: Path, *, is_whole: bool = True) -> Path:
-        """Write what is seen, or the whole page, as PNG."""
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=is_whole)
+    def screenshot(self, path: Path) -> Path:
+        """Write what is seen as PNG."""
+        found = self.call("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(found["data"]))
         return path
 
@@ -142,7 +124,7 @@ class Browser:
         raise TimeoutError(method)
 
     def _take(self, seconds: float) -> list[dict[str, Any]]:
-        """Messages that came; what happened on the page is noted."""
+        """Messages that came; that the page has loaded is noted."""
         if not select.select([self._in], [], [], seconds)[0]:
             return []
         if not (data := os.read(self._in, 1 << 20)):
@@ -150,13 +132,6 @@ class Browser:
         *whole, self._unread = (self._unread + data).split(b"\0")
         messages = [json.loads(message) for message in whole]
         for message in messages:
-            method, found = message.get("method"), message.get("params", {})
-            if method == "Page.loadEventFired":
+            if message.get("method") == "Page.loadEventFired":
                 self._is_loaded = True
-            if method == "Runtime.exceptionThrown":
-                self.problems.append(str(found["exceptionDetails"]))
-            if method == "Log.entryAdded" and found["entry"]["level"] == "error":
-                self.problems.append(f"{found['entry']['text']} {found['entry'].get('url', '')}")
-            if method == "Runtime.consoleAPICalled" and found["type"] in ("error", "assert"):
-                self.problems.append(str(found["args"]))
         return messages
