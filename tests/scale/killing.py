@@ -26,6 +26,8 @@ MARK = "PODS_KILLED_RUN"
 """Environment variable by which the processes of a run are found."""
 ALL_SECONDS = 600.0
 """Bound of a whole run."""
+OF_RAY = ("Ray's keeper", "Ray's own")
+"""Roles of processes without which Ray ends the run by itself, in its own words."""
 SIGNALS = [signal.SIGKILL] * 7 + [signal.SIGTERM, signal.SIGTERM, signal.SIGINT]
 
 # --- processes ---
@@ -44,7 +46,7 @@ def role_of(pid: int) -> str:
     line = " ".join(words)
     if "generators.child" in line:
         return "generator"
-    if "ray_local" in line:
+    if "ray_cluster" in line:
         return "Ray's keeper"
     if "podsrl.cli" in words and ("train" in words or "launch" in words):
         rank = variables_of(pid).get("RANK")
@@ -52,10 +54,9 @@ def role_of(pid: int) -> str:
     if "supervisor" in line:
         return "reward worker"
     if words and words[0].startswith("ray::"):
-        return "Ray's actor" if "Actor" in words[0] else "idle worker of Ray"
-    for name in ("gcs_server", "raylet/raylet", "log_monitor", "monitor.py", "runtime_env", "dashboard"):
-        if name in line:
-            return f"Ray's {name.rpartition('/')[2]}"
+        return "Ray's actor" if "Service" in words[0] else "idle worker of Ray"
+    if "/ray/" in line:
+        return "Ray's own"
     return f"other ({Path(words[0]).name if words else '?'})"
 
 
@@ -198,7 +199,7 @@ def wait_for_moment(run: Run, rng: random.Random, pace: Pace, *, is_first: bool)
 
 def kill_any(run: Run, rng: random.Random) -> tuple[str, int] | None:
     """Send a random signal to a process of a random role; None where all have ended."""
-    members = run.members()
+    members = {role: pids for role, pids in run.members().items() if role not in OF_RAY}
     if not members:
         return None
     role = rng.choice(sorted(members))

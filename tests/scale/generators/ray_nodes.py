@@ -35,7 +35,7 @@ class RayCluster:
         )  # fmt: skip
         self.address = f"127.0.0.1:{port}"
 
-    def add_node(self, num_cpus: int, *options: str, python_path: Path = SOURCE) -> subprocess.Popen[bytes]:
+    def add_node(self, num_cpus: int, *options: str) -> subprocess.Popen[bytes]:
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
         own = [f"--num-cpus={num_cpus}", f"--object-store-memory={100 << 20}"]
         printed = self.folder / f"node-{len(self.nodes)}"
@@ -44,7 +44,7 @@ class RayCluster:
                 [*ray, *own, *(options or [f"--address={self.address}"])],
                 stdout=file,
                 stderr=file,
-                env=os.environ | self.variables | {"PYTHONPATH": str(python_path)},
+                env=os.environ | self.variables | {"PYTHONPATH": str(SOURCE)},
                 start_new_session=True,
             )
         self.nodes.append(node)

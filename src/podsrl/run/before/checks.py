@@ -15,8 +15,7 @@ from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.slots import GO_ON
 from podsrl.lib.torch_model import Limit
 from podsrl.policy import choose_device
-from podsrl.scale.generators.ray_cluster import Need, check_cluster
-from podsrl.scale.generators.ray_join import check_package
+from podsrl.scale.generators.ray_cluster import Amounts, check_cluster, check_package
 
 _ENGINE = "use rollouts.generator = 'engine'"
 _ABILITIES = {
@@ -141,9 +140,9 @@ def check_ray(config: RunConfig) -> None:
         check_cluster(scale.ray, scale.generators, ray_need(config, choose_device(config.model)))
 
 
-def ray_need(config: RunConfig, device: torch.device, num_sharing: int = 1) -> Need:
+def ray_need(config: RunConfig, device: torch.device, num_sharing: int = 1) -> Amounts:
     """What each generator takes of a node of a Ray cluster; `num_sharing` of them share a GPU."""
-    return Need(max(1, config.threads), 1 / num_sharing if device.type == "cuda" else 0)
+    return {"CPU": max(1, config.threads)} | ({"GPU": 1 / num_sharing} if device.type == "cuda" else {})
 
 
 def check_dtype(config: RunConfig) -> None:

@@ -23,10 +23,7 @@ from podsrl.run.before.kv_bound import kv_bound, update_bytes
 from podsrl.run.before.prepare import Prepared
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator
-from podsrl.scale.generators.ray_cluster import Need
-from podsrl.scale.generators.ray_join import Address
-from podsrl.scale.generators.ray_local import LocalCluster
-from podsrl.scale.generators.ray_pool import RayPool
+from podsrl.scale.generators.ray_cluster import VARIABLES, Amounts, local_cluster
 from podsrl.scale.generators.weights import SharedWeights
 from podsrl.scale.generators.worker import Blueprint
 from podsrl.scale.processes import Processes
@@ -172,32 +169,29 @@ def _others_gpus(gpus: Sequence[int], device: torch.device, processes: Processes
 
 
 def _new_ray_pool(
-    config: RunConfig, blueprint: Blueprint, need: Need, gpus: Sequence[int], processes: Processes
-) -> RayPool:
+    config: RunConfig, blueprint: Blueprint, need: Amounts, gpus: Sequence[int], processes: Processes
+) -> Pool:
     """The pool, on the cluster that the config names; a local one is started by process 0, and the others join it."""
-    num, is_local, local = config.scale.generators, config.scale.ray == "local", None
-    where = {"address": config.scale.ray}
-    if is_local and processes.is_main:
+    num, local, token = config.scale.generators, None, dict[str, str]()
+    where: dict[str, Any] = {"address": config.scale.ray}
+    if config.scale.ray == "local" and processes.is_main:
         visible = ",".join(_seeing(gpu)[_VISIBLE] for gpu in gpus)
         weights_bytes = sum(prod(shape) * getattr(torch, dtype).itemsize for _, dtype, shape in blueprint.parameters)
         store_bytes = _STORE_BYTES + 2 * weights_bytes
         try:
-            local = LocalCluster(need, num, store_bytes, num_gpus=len(gpus), visible_gpus=visible)
-            where = {"address": local.address.host_port, "token": local.address.token}
+            local, token = local_cluster(num * need["CPU"], len(gpus), store_bytes, visible)
+            where = {"address": local.address, "token": token}
         except UsageError as error:
             where = {"error": str(error)}
-    where = processes.broadcast(where) if is_local else where
+    where = processes.broadcast(where) if config.scale.ray == "local" else where
     if "error" in where:
         raise UsageError(where["error"])
-    return RayPool(
-        blueprint,
-        num // processes.num_processes,
-        need,
-        Address(where["address"], where.get("token", "")),
-        timeout_seconds=config.scale.timeout_seconds,
-        local=local,
-        is_shared=not processes.is_alone,
-    )
+    os.environ.update({**VARIABLES, **os.environ, **where.get("token", {})})  # Ray reads them when it is imported
+    from podsrl.scale.generators.ray import ObjectStore, ray_pool
+
+    store = ObjectStore(where["address"], local, is_shared=not processes.is_alone)
+    timeout_seconds = config.scale.timeout_seconds
+    return ray_pool(store, blueprint, num // processes.num_processes, need, timeout_seconds=timeout_seconds)
 
 
 def _seeing(gpu: int) -> dict[str, str]:

@@ -1,15 +1,13 @@
-"""The child process of a `ProcessGenerator`: a worker that answers over a channel.
-
-The main thread does one call after the other, as some engines insist on; a second thread receives, so that `abort` is
-heard during a call and the end of the parent at any time. Every answer carries the number of its call.
-"""
+"""Where a worker lives: what answers a `RemoteGenerator`, as an actor of Ray or over the channel of a child process."""
 
 from __future__ import annotations
 
 import os
 import threading
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
+from importlib.metadata import version
 from queue import SimpleQueue
 from typing import Any
 
@@ -21,66 +19,85 @@ from podsrl.scale.generators.weights import mapped
 from podsrl.scale.generators.worker import Blueprint, Worker
 
 
-def serve(channel: Channel) -> None:
-    """Answer until the other end is closed."""
-    load("transformers.modeling_utils")
-    first = channel.receive()
-    if first is None:
-        return
-    try:
-        worker = Worker(Blueprint.of_json(first.body.decode()))
-    except Exception as error:
-        _report(channel, error, 0)
-        return
-    channel.send({"result": worker.facts(), "number": 0})
-    calls: SimpleQueue[Frame] = SimpleQueue()
-    threading.Thread(target=_hear, args=(channel, worker, calls), daemon=True).start()
-    while (frame := calls.get()).head["call"] != "close":
+class Service:
+    """A worker that the first call makes, and that answers one call after the other; `abort` is heard meanwhile."""
+
+    def answers(
+        self, head: dict[str, Any], body: bytes = b"", data: Any = None
+    ) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Give the messages of a call; the last one has its result, or its error in one line.
+
+        An error that is none of the user's own is printed with its traceback.
+        """
+        number = head["number"]
         try:
-            result = _do(channel, worker, frame)
+            if head["call"] == "generate":
+                end = head["num_watch_bytes"]
+                for completions in self._worker.generate(body[end:], number, body[:end]):
+                    yield {"number": number}, completions
+            yield {"result": self._result(head, body, data), "number": number}, b""
         except Exception as error:
-            _report(channel, error, frame.head["number"])
-        else:
-            channel.send({"result": result, "number": frame.head["number"]})
-    worker.close()
+            is_own = isinstance(error, PodsError)
+            if not is_own:
+                traceback.print_exception(error)
+            text = one_line(str(error) if is_own else f"generator process {os.getpid()}: {reason_of(error)}")
+            yield {"error": text, "is_usage": isinstance(error, UsageError), "number": number}, b""
+
+    def abort(self, ids: list[Any], number: int) -> None:
+        """As `Worker.abort`."""
+        self._worker.abort(ids, number)
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _result(self, head: dict[str, Any], body: bytes, data: Any) -> Any:
+        """The result of a call, as JSON."""
+        match head["call"]:
+            case "start":
+                if (here := version("podsrl")) != head["podsrl"]:
+                    raise UsageError(f"scale.ray: a node has podsrl {here}, wanted {head['podsrl']} as the run has")
+                self._worker = Worker(Blueprint.of_json(body.decode()))
+                return self._worker.facts()
+            case "generate":
+                return self._worker.counts()
+            case "load_weights":
+                return self._worker.load_weights(head["table"], data)
+            case "describe":
+                return self._worker.describe(body)
+            case "first_logprob":
+                return self._worker.first_logprob(head["prompt_ids"])
+        raise ValueError(f"no call {head['call']!r}")
 
 
-def _hear(channel: Channel, worker: Worker, calls: SimpleQueue[Frame]) -> None:
+def serve(channel: Channel) -> None:
+    """In the child of a `ProcessGenerator`: answer until the other end is closed.
+
+    The main thread does one call after the other, as some engines insist on; a second thread receives, so that `abort`
+    is heard during a call and the end of the parent at any time.
+    """
+    load("transformers.modeling_utils")
+    service, calls = Service(), SimpleQueue[Frame]()
+    frame = channel.receive()
+    while frame is not None and frame.head["call"] != "close":
+        mapping = None if frame.descriptor is None else mapped(frame.descriptor, frame.head["table"])
+        for head, body in service.answers(frame.head, frame.body, mapping):
+            channel.send(head, body)
+        if frame.descriptor is not None:
+            os.close(frame.descriptor)
+        if frame.head["call"] == "start":
+            if "error" in head:
+                return
+            threading.Thread(target=_hear, args=(channel, service, calls), daemon=True).start()
+        frame = calls.get()
+    service.close()
+
+
+def _hear(channel: Channel, service: Service, calls: SimpleQueue[Frame]) -> None:
     """Receive until the parent has closed the channel, which ends the process, whatever it does just now."""
     with suppress(OSError):
         while (frame := channel.receive()) is not None:
             if frame.head["call"] == "abort":
-                worker.abort(frame.head["ids"], frame.head["number"])
+                service.abort(frame.head["ids"], frame.head["number"])
             else:
                 calls.put(frame)
     os._exit(0)
-
-
-def _do(channel: Channel, worker: Worker, frame: Frame) -> Any:
-    """The result of one call, as JSON; completions are sent on the way."""
-    head = frame.head
-    match head["call"]:
-        case "generate":
-            end = head["num_watch_bytes"]
-            for completions in worker.generate(frame.body[end:], head["number"], frame.body[:end]):
-                channel.send({"number": head["number"]}, completions)
-            return worker.counts()
-        case "load_weights":
-            assert frame.descriptor is not None
-            try:
-                return worker.load_weights(head["table"], mapped(frame.descriptor, head["table"]))
-            finally:
-                os.close(frame.descriptor)
-        case "describe":
-            return worker.describe(frame.body)
-        case "first_logprob":
-            return worker.first_logprob(head["prompt_ids"])
-    raise ValueError(f"no call {head['call']!r}")
-
-
-def _report(channel: Channel, error: Exception, number: int) -> None:
-    """Tell the parent in one line; what is no error of the user's own, with its traceback in the output."""
-    if not isinstance(error, PodsError):
-        traceback.print_exception(error)
-    text = str(error) if isinstance(error, PodsError) else f"generator process {os.getpid()}: {reason_of(error)}"
-    channel.send({"error": one_line(text), "is_usage": isinstance(error, UsageError), "number": number})

@@ -1,257 +1,175 @@
-"""A generator whose worker is a Ray actor, on this machine or on another one of the cluster.
+"""Generators whose workers are Ray actors, on this machine or on other ones of a cluster. It is imported where Ray is.
 
-Actors only forward to the plain `Worker`. Ray never makes one anew by itself: the new one would have no weights, and
-nobody would know. An actor that dies, or whose node does, is a `LostGenerator`, which the pool replaces.
+Ray never makes an actor anew by itself: the new one would have no weights, and nobody would know. One that dies, or
+whose node does, is a `LostGenerator`, which the pool replaces.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ray
 from torch import Tensor
 
-from podsrl.errors import LostGenerator, PodsError
-from podsrl.generate import EngineStats, Generator, Request, Watch, add_stats
-from podsrl.records import decode_completions
-from podsrl.scale.generators.ray_cluster import START_SECONDS, Need, describe_nodes
-from podsrl.scale.generators.ray_join import check_cluster_lives, lives
-from podsrl.scale.generators.weights import SharedWeights, mapped
-from podsrl.scale.generators.worker import Blueprint, Worker, encode_requests, packed
-from podsrl.sync import SyncError
-from podsrl.types import Completion
+from podsrl.errors import LostGenerator, UsageError, one_line
+from podsrl.lib.channel import Frame
+from podsrl.scale.generators.child import Service
+from podsrl.scale.generators.pool import Pool
+from podsrl.scale.generators.ray_cluster import (
+    START_SECONDS,
+    Amounts,
+    Cluster,
+    in_words,
+    nodes_of_cluster,
+    num_places,
+)
+from podsrl.scale.generators.remote import RemoteGenerator
+from podsrl.scale.generators.weights import SharedWeights, Table, mapped
+from podsrl.scale.generators.worker import Blueprint
 
-_CHECK_SECONDS = 5.0
-"""Between two looks whether the cluster is still there."""
-_ABORT = "abort"
-"""Name of the group of calls that an actor answers while it generates."""
-
-
-class Actor:
-    """The worker's methods, as Ray calls them: one thread does one call after the other, and `abort` has its own."""
-
-    def start(self, blueprint: str) -> dict[str, Any]:
-        """Make the worker, apart from `__init__` so that its errors arrive with their types.
-
-        Returns:
-            Its facts, "node": the address of the machine, and "pid": the process id there.
-        """
-        import ray
-
-        self._worker = Worker(Blueprint.of_json(blueprint))
-        return self._worker.facts() | {"node": ray.util.get_node_ip_address(), "pid": os.getpid()}
-
-    def generate(self, requests: bytes, number: int, watch: bytes) -> Iterator[bytes | dict[str, Any]]:
-        """As `Worker.generate`, then its counts."""
-        yield from self._worker.generate(requests, number, watch)
-        yield self._worker.counts()
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Call another method of the worker."""
-        return getattr(self._worker, name)(*arguments)
+_VARIABLES = {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
 
 
-class RayGenerator(Generator):
-    """A member of a pool.
+class RayGenerator(RemoteGenerator):
+    """A worker in an actor.
 
     Args:
         blueprint: of the worker.
-        group: placement group of the run's actors (`ray_cluster.reserve`).
-        index: which place of it this one takes; places of lost ones are taken again.
+        name: for messages.
         need: what it takes of a node.
-        timeout_seconds: of every wait for an answer once it has started.
-
-    Raises:
-        LostGenerator: (from any method) the actor died, its node or the cluster did, or it did not start in time.
-        PodsError: (from the first use) the worker cannot be made.
+        timeout_seconds: of every wait for a message once it has started.
     """
 
-    version = 0
-
-    def __init__(self, blueprint: Blueprint, group: Any, index: int, need: Need, *, timeout_seconds: float) -> None:
-        import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        check_cluster_lives()
-        self._name, self._timeout_seconds = f"Ray generator {index}", timeout_seconds
-        place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-        options = {
-            "num_cpus": need.num_cpus,
-            "num_gpus": need.num_gpus,
-            "max_restarts": 0,
-            "max_task_retries": 0,
-            "concurrency_groups": {_ABORT: 1},  # a thread beside the one that generates
-            "scheduling_strategy": place,
-            "runtime_env": {"env_vars": {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}},
-        }
-        self._actor: Any = ray.remote(**options)(Actor).remote()
-        self._start = self._actor.start.remote(blueprint.to_json())
-        self._facts: dict[str, Any] | None = None
-        self.stats, self.peak_kv_bytes = EngineStats(), 0
-        self._number = 0  # of the newest call of `generate`
-
-    @property
-    def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        """ "beside", and those of the worker's generator that need no place in this process."""
-        return frozenset({"beside", *self.facts["abilities"]}) - {"partial"}
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What `Actor.start` gives."""
-        import ray
-
-        if self._facts is None:
-            try:
-                self._facts = self._result(self._start, START_SECONDS)
-            except ray.exceptions.GetTimeoutError:
-                raise LostGenerator(
-                    f"{self._name} did not start within {START_SECONDS:g} s; the cluster has {describe_nodes()}",
-                    is_final=True,
-                ) from None
-        return self._facts
-
-    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
-        """Begin now; the actor makes the watch anew. UsageError: it is no `Steering`, or cannot be sent."""
-        self.facts  # noqa: B018  # it has started
-        self._number += 1
-        stream = self._actor.generate.options(num_returns="streaming").remote(
-            encode_requests(list(requests)), self._number, packed(watch)
-        )
-        return self._read(stream)
-
-    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
-        self._actor.call.options(concurrency_group=_ABORT).remote("abort", list(ids), self._number)
+    def __init__(self, blueprint: Blueprint, name: str, need: Amounts, *, timeout_seconds: float) -> None:
+        super().__init__(name)
+        self._timeout_seconds = timeout_seconds
+        self._actor: Any = ray.remote(
+            num_cpus=need["CPU"],
+            num_gpus=need.get("GPU", 0),
+            max_restarts=0,
+            max_task_retries=0,
+            concurrency_groups={"abort": 1},  # a thread beside the one that generates
+            scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": _VARIABLES},
+        )(Service).remote()
+        self._messages: Any = None  # of the newest call
+        self._start(blueprint)
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-        store = ObjectStore()
-        store.put(named_tensors, version)
-        store.give(self)
-
-    def take_weights(self, table: Any, data: Any) -> None:
-        """Sample from weights in the object store; `data` is the reference."""
-        if self._call("load_weights", table, data) != table["digest"]:
-            raise SyncError(f"{self._name} on node {self.facts['node']} received other weights than it was sent")
-        self.version = table["version"]
-
-    def describe(self, requests: Sequence[Request]) -> str:
-        return str(self._call("describe", encode_requests(requests)))
-
-    def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
-        token, logprob = self._call("first_logprob", list(prompt_ids))
-        return token, logprob
+        self.take(*_stored(named_tensors, version))
 
     def close(self) -> None:
         """End the actor."""
-        import ray
-
-        if ray.is_initialized() and lives():  # otherwise Ray would start a cluster for this call
+        if ray.is_initialized():  # otherwise Ray would start a cluster for this call
             with suppress(Exception):  # it may be gone
                 ray.kill(self._actor)
 
-    def _read(self, stream: Any) -> Iterator[Completion]:
-        import ray
+    def _send(self, head: dict[str, Any], body: bytes = b"", data: Any = None) -> None:
+        """Ray resolves a reference to weights on the actor's node."""
+        if head["call"] == "abort":
+            self._actor.abort.options(concurrency_group="abort").remote(head["ids"], head["number"])
+        else:
+            self._messages = self._actor.answers.options(num_returns="streaming").remote(head, body, data)
 
-        counts: dict[str, Any] = {}
-        with self._watched():
-            while True:
-                if not _is_there(stream, self._timeout_seconds):
-                    raise self._silent("completion")
-                try:
-                    reference = next(stream)
-                except StopIteration:
-                    break
-                found = ray.get(reference)
-                if isinstance(found, bytes):
-                    yield from decode_completions(found)
-                else:
-                    counts = found
-        # Only now: an actor that dies between its counts and its end is asked for all again, and that is counted.
-        self.stats = add_stats([self.stats, EngineStats(**counts["stats"])])
-        self.peak_kv_bytes = max(self.peak_kv_bytes, counts["peak_kv_bytes"])
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        """Call a method of the worker, and wait. References among the arguments are resolved on the actor's node."""
-        import ray
-
-        self.facts  # noqa: B018  # it has started
+    def _received(self) -> Frame:
+        is_new = self._facts is None
+        seconds = START_SECONDS if is_new else self._timeout_seconds
         try:
-            return self._result(self._actor.call.remote(name, *arguments), self._timeout_seconds)
-        except ray.exceptions.GetTimeoutError:
-            raise self._silent(f"answer to {name}") from None
-
-    def _result(self, reference: Any, seconds: float) -> Any:
-        import ray
-
-        with self._watched():
-            return ray.get(reference, timeout=seconds if _is_there(reference, seconds) else 0)
-
-    def _silent(self, wanted: str) -> LostGenerator:
-        seconds = self._timeout_seconds
-        return LostGenerator(f"{self._name}: no {wanted} within scale.timeout_seconds = {seconds:g}")
-
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Errors of the worker as they are, and those of Ray as `LostGenerator`."""
-        import ray
-
-        try:
-            yield
-        except ray.exceptions.GetTimeoutError:
-            raise
-        except ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, PodsError):
-                raise cause from None
-            raise PodsError(f"{self._name}: {type(cause).__name__}: {cause}") from error
+            if ray.wait([self._messages], timeout=seconds)[0]:
+                return Frame(*ray.get(next(self._messages)))
+            reason = f"no message within scale.timeout_seconds = {seconds:g}"
+            if is_new:
+                free = in_words(ray.available_resources())
+                reason = f"it did not start within {seconds:g} s, and {free} of the Ray cluster are free"
+        except StopIteration:
+            reason, is_new = "it sends nothing more", False
         except ray.exceptions.RayError as error:
-            check_cluster_lives()
-            where = f" on node {self._facts['node']}" if self._facts else ""
-            raise LostGenerator(f"{self._name}{where}: {' '.join(str(error).split())[:300]}") from None
-
-
-def _is_there(reference: Any, seconds: float) -> bool:
-    """Wait for a result. LostGenerator: the cluster has ended meanwhile."""
-    import ray
-
-    deadline = time.monotonic() + seconds
-    check_cluster_lives()
-    while not ray.wait([reference], timeout=min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))[0]:
-        check_cluster_lives()
-        if time.monotonic() >= deadline:
-            return False
-    return True
+            reason, is_new = one_line(str(error), 300), False
+        self._is_open = False
+        raise LostGenerator(f"{self._name} is lost ({reason})", is_final=is_new)
 
 
 class ObjectStore:
-    """The newest weights in Ray's object store: written once, read by the actors of a node in shared memory.
+    """This process's connection to a cluster, and the newest weights there: put once, read by the actors of a node.
 
     A `Store` of a `Pool` of `RayGenerator`s.
+
+    Args:
+        address: of the cluster.
+        local: the cluster, where it is to end with this process.
+        is_shared: other processes use `local` too, so it does not end with this connection.
+
+    Raises:
+        UsageError: Ray refuses, such as where the program is connected to a cluster already.
     """
 
-    def __init__(self) -> None:
-        self._table: Any = None
-        self._data: Any = None
+    def __init__(self, address: str, local: Cluster | None = None, *, is_shared: bool = False) -> None:
+        self._local, self._is_shared = local, is_shared
+        self._weights: tuple[Table, Any] | None = None
+        options = {"address": address, "namespace": "podsrl", "log_to_driver": False, "configure_logging": False}
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        try:
+            with ThreadPoolExecutor(1) as thread:  # in the main thread, Ray would answer SIGTERM
+                thread.submit(ray.init, **options).result()
+        except Exception as error:
+            raise UsageError(f"scale.ray = {address!r}: {one_line(str(error))}") from None
 
     def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-        import ray
+        self._weights = None  # gives back what the last weights took
+        self._weights = _stored(named_tensors, version)
 
-        check_cluster_lives()
-        self._data = None  # gives back what the last weights took
-        shared = SharedWeights()
-        try:
-            shared.put(named_tensors, version)
-            self._table = shared.table
-            self._data = ray.put(np.frombuffer(mapped(shared.descriptor, self._table), dtype=np.uint8))
-        finally:
-            shared.close()
-
-    def give(self, member: Generator) -> None:
-        assert isinstance(member, RayGenerator)
-        member.take_weights(self._table, self._data)
+    def give(self, member: Any) -> None:
+        assert self._weights is not None
+        member.take(*self._weights)
 
     def close(self) -> None:
-        self._data = None
+        """Leave the cluster."""
+        self._weights = None
+        ray.shutdown()
+        if self._local is not None and not self._is_shared:
+            self._local.close()
+
+
+def _stored(named_tensors: Iterable[tuple[str, Tensor]], version: int) -> tuple[Table, Any]:
+    """Weights in the object store: their table, and a reference to their bytes."""
+    with closing(SharedWeights()) as shared:
+        shared.put(named_tensors, version)
+        assert shared.table is not None
+        return shared.table, ray.put(np.frombuffer(mapped(shared.descriptor, shared.table), dtype=np.uint8))
+
+
+def ray_pool(store: ObjectStore, blueprint: Blueprint, num: int, need: Amounts, *, timeout_seconds: float) -> Pool:
+    """A pool of `RayGenerator`s, spread over the nodes of the cluster that `store` has joined.
+
+    Args:
+        store: is closed with the pool.
+        blueprint: of each worker; its paths and its device are those of this process.
+        num: actors of this process.
+        need: what each takes of a node.
+        timeout_seconds: of every wait for an actor that has started.
+    """
+    num_nodes = sum(num_places(has, need) > 0 for has in nodes_of_cluster())
+    plan = _for_nodes(blueprint, -(-num // max(1, num_nodes)))
+    make = partial(RayGenerator, plan, need=need, timeout_seconds=timeout_seconds)
+    factories = [partial(make, name=f"Ray generator {i}") for i in range(num)]
+    what = f"{num} Ray actor{'s' * (num > 1)} on {num_nodes} node{'s' * (num_nodes != 1)}"
+    return Pool(factories, store, what=what)
+
+
+def _for_nodes(blueprint: Blueprint, num_workers_here: int) -> Blueprint:
+    """The blueprint as an actor needs it: it starts in another folder, on another machine, and sees one GPU if any."""
+    model: dict[str, Any] = dict(blueprint.model)
+    if Path(model["path"]).exists():
+        model["path"] = str(Path(model["path"]).resolve())
+    device = "cuda" if blueprint.setting["device"].startswith("cuda") else blueprint.setting["device"]
+    return replace(
+        blueprint, model=model, setting=blueprint.setting | {"device": device}, num_workers_here=num_workers_here
+    )

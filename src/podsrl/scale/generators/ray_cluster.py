@@ -1,205 +1,166 @@
-"""The nodes of a Ray cluster, what each actor needs of them, and places for the actors.
+"""A Ray cluster that a child process has joined or started; one line says what is wrong, before any model is read.
 
-Everything that can be wrong with a cluster is found by `check_cluster`, in bounded time and before any weights are
-read: no answer, another protocol, a token that does not match, another version, or too few cores or GPUs. A child
-looks, since Ray ends a process that finds no cluster at an address.
+Ray ends a process that finds no cluster at an address, so a child tries it first. A child also holds the cluster that a
+run starts: no signal to the run's process group reaches it, and it ends with the run, however that ends.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import socket
 import subprocess
-import sys
+import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from contextlib import closing, suppress
+from importlib.util import find_spec
 from typing import Any
 
-from podsrl.errors import UsageError
+from podsrl.errors import UnavailableError, UsageError, one_line
 from podsrl.lib.channel import Channel
 from podsrl.lib.child import Child, Lost
 from podsrl.lib.parent import outside_the_run
-from podsrl.scale.generators.ray_join import (
-    ENVIRONMENT,
-    Address,
-    check_address,
-    check_package,
-    joined,
-    reason_in,
-)
 
+Amounts = Mapping[str, float]
+"""What a node has or an actor takes, as Ray names it: {"CPU": 1, "GPU": 0.5}."""
 START_SECONDS = 180.0
-"""Limit for a local cluster, an actor or a task to start: a busy machine needs a minute."""
+"""Limit for a cluster or an actor to start: a busy machine needs a minute."""
+VARIABLES = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a process without a GPU keeps CUDA_VISIBLE_DEVICES as it is
+    "RAY_BACKEND_LOG_LEVEL": "error",
+}
+"""Environment variables for Ray, in every process of ours that imports it."""
 _PATIENCE = {"RAY_gcs_rpc_server_connect_timeout_s": "5", "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
 """At an address that is no cluster, Ray would wait for 80 seconds."""
+_CONNECT_SECONDS, _CLOSE_SECONDS = 3.0, 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What one actor takes of a node."""
+class Cluster:
+    """A cluster that a child has joined; one that the child has started ends with it, and leaves nothing.
 
-    num_cpus: int = 1
-    num_gpus: float = 0.0
-    """A fraction where actors share a GPU."""
+    Args:
+        option: `scale.ray`.
+        variables: environment variables of the child.
+        options: of `ray.init`.
 
-    def __str__(self) -> str:
-        gpus = f" and {self.num_gpus:g} GPU" if self.num_gpus else ""
-        return f"{self.num_cpus} CPU core{'' if self.num_cpus == 1 else 's'}{gpus}"
+    Raises:
+        UsageError: the message says why there is none.
+        UnavailableError: Ray is not installed here.
+    """
 
-    @property
-    def bundle(self) -> dict[str, float]:
-        """As Ray writes it."""
-        return {"CPU": self.num_cpus} | ({"GPU": self.num_gpus} if self.num_gpus else {})
+    def __init__(self, option: str, variables: Mapping[str, str], **options: Any) -> None:
+        check_package()
+        self._folder = tempfile.TemporaryDirectory(prefix="pods-ray-", ignore_cleanup_errors=True)
+        self._child = Child(
+            f"{__name__}:hold", self._folder.name, options, ends_itself=True, output=subprocess.DEVNULL,
+            variables={**VARIABLES, **outside_the_run(), **variables},
+        )  # fmt: skip
+        self.address: str
+        self.nodes: list[Amounts]
+        """What each node has."""
+        try:
+            self.address, self.nodes, error = self._child.ask(seconds=START_SECONDS).head
+        except Lost as lost:
+            error = str(lost)
+        if error:
+            self.close()
+            raise UsageError(f"scale.ray = {option!r}: {error}")
+
+    def close(self) -> None:
+        """End the child and what it has started."""
+        self._child.channel.close()
+        self._child.wait(_CLOSE_SECONDS)
+        self._child.kill()
+        self._folder.cleanup()
 
 
-def check_cluster(option: str, num_actors: int, need: Need) -> None:
-    """Check that a cluster answers, fits this process, and has room for so many actors.
+def local_cluster(
+    num_cpus: float, num_gpus: int, store_bytes: int, visible_gpus: str
+) -> tuple[Cluster, dict[str, str]]:
+    """A cluster of this machine, and the environment variables by which a process has its token.
+
+    Without a token, every user of the machine could run code in the cluster.
+    """
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32)}
+    options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "object_store_memory": store_bytes}
+    variables = token | {"CUDA_VISIBLE_DEVICES": visible_gpus}
+    return Cluster("local", variables, address="local", include_dashboard=False, **options), token
+
+
+def check_package() -> None:
+    """UnavailableError: Ray is not installed here."""
+    if find_spec("ray") is None:
+        raise UnavailableError("scale.ray needs the package ray, which is not installed: pip install 'podsrl[ray]'")
+
+
+def check_cluster(option: str, num_actors: int, need: Amounts) -> None:
+    """Check that a cluster answers, and could hold so many actors if nothing else ran there.
 
     Args:
         option: `scale.ray`: "HOST:PORT".
         num_actors: of the whole run.
+        need: of each.
 
     Raises:
         UsageError: it does not; the message says why in one line.
-        UnavailableError: Ray is not installed here.
     """
-    check_package()
-    check_address(option)
-    own = {name: value for name, value in (ENVIRONMENT | _PATIENCE).items() if name not in os.environ}
-    function, wanted = "podsrl.scale.generators.ray_cluster:look", [option, num_actors, asdict(need)]
-    child = Child(function, *wanted, variables=outside_the_run() | own, output=subprocess.DEVNULL)
+    host, _, port = option.rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"scale.ray = {option!r}: wanted 'local', or the HOST:PORT that `ray start --head` prints")
     try:
-        why_not = child.ask(seconds=START_SECONDS).head
-    except Lost as lost:
-        raise UsageError(
-            f"scale.ray = {option!r}: what answers there is no Ray cluster ({lost}); wanted the port of `ray start "
-            "--head` (6379 unless it was given another one), which is not that of the dashboard (8265)"
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise UnavailableError(
+            f"scale.ray = {option!r}: nothing answers there ({error.strerror or error}); start a cluster with `ray "
+            f"start --head --port={port}`, or take the address that it printed"
         ) from None
-    finally:
-        child.kill()
-    if why_not:
-        raise UsageError(why_not)
-
-
-def look(channel: Channel, option: str, num_actors: int, need: dict[str, Any]) -> None:
-    """In the child: answer why a cluster does not do; "" where it does."""
-    channel.receive()
-    why_not = ""
     try:
-        examine(option, num_actors, Need(**need))
+        with closing(Cluster(option, _PATIENCE, address=option)) as cluster:
+            nodes = cluster.nodes
     except UsageError as error:
-        why_not = str(error)
-    channel.send(why_not)
-
-
-def examine(option: str, num_actors: int, need: Need) -> None:
-    """As `check_cluster`, in this process."""
-    with joined(Address(option)):
-        check_room(option, num_actors, need)
-        _check_code(option, need)
-
-
-def check_room(option: str, num_actors: int, need: Need) -> None:
-    """UsageError: the nodes of the joined cluster could not hold so many actors even if nothing else ran there."""
-    nodes = _nodes()
-    num_places = sum(_places(resources, need) for resources in nodes.values())
-    if num_places < num_actors:
         raise UsageError(
-            f"scale.ray = {option!r}: scale.generators = {num_actors} wants {need} for each, and the cluster has room "
-            f"for {num_places}: {describe_nodes(nodes)}; add nodes with `ray start --address`, or lower "
-            "scale.generators"
+            f"{error}; wanted the port of `ray start --head` (6379 unless it was given another one; the dashboard's is "
+            "8265), and with RAY_AUTH_MODE=token in RAY_AUTH_TOKEN what `ray get-auth-token` prints there"
+        ) from None
+    if (num := sum(num_places(has, need) for has in nodes)) < num_actors:
+        raise UsageError(
+            f"scale.ray = {option!r}: scale.generators = {num_actors} wants {in_words(need)} for each, and the cluster "
+            f"has room for {num}, with nodes of {'; '.join(map(in_words, nodes))}: add nodes with `ray start "
+            "--address`, or lower scale.generators"
         )
 
 
-def reserve(option: str, num_actors: int, need: Need, *, seconds: float = 60.0) -> Any:
-    """Reserve places for this process's actors, spread over the nodes.
-
-    Returns:
-        A placement group with one bundle per actor. It ends with this process's connection.
-
-    Raises:
-        UsageError: others hold the places, and do not give them back within so many seconds.
-    """
-    import ray
-    from ray.util.placement_group import placement_group, remove_placement_group
-
-    check_room(option, num_actors, need)
-    group = placement_group([need.bundle] * num_actors, strategy="SPREAD")
-    if not group.wait(seconds):
-        free = ray.available_resources()
-        remove_placement_group(group)
-        raise UsageError(
-            f"scale.ray = {option!r}: {num_actors} generators want {need} each, and within {seconds:g} s the "
-            f"cluster did not have them free: {_amounts(free)} of {_amounts(ray.cluster_resources())} are left; end "
-            "what else runs there, or lower scale.generators"
-        )
-    return group
+def num_places(has: Amounts, need: Amounts) -> int:
+    """How many actors a node could hold."""
+    return min(int(has.get(name, 0) // amount) for name, amount in need.items())
 
 
-def num_nodes(need: Need) -> int:
-    """Nodes of the joined cluster that could hold an actor."""
-    return sum(_places(resources, need) > 0 for resources in _nodes().values())
+def in_words(amounts: Amounts) -> str:
+    """Cores and GPUs, for messages."""
+    return f"{amounts.get('CPU', 0):g} CPU cores and {amounts.get('GPU', 0):g} GPUs"
 
 
-def describe_nodes(nodes: Mapping[str, Mapping[str, float]] | None = None) -> str:
-    """The nodes of the joined cluster and what each has, in one line."""
-    nodes = _nodes() if nodes is None else nodes
-    each = ", ".join(f"{name.rpartition(' ')[0]} with {_amounts(has)}" for name, has in nodes.items())
-    return f"{len(nodes)} node{'' if len(nodes) == 1 else 's'} ({each})"
-
-
-def _nodes() -> dict[str, Mapping[str, float]]:
-    """ "HOST ID" of each node that lives -> its resources."""
+def nodes_of_cluster() -> list[Amounts]:
+    """What each node of the cluster has that this process has joined."""
     import ray
 
-    return {
-        f"{node['NodeManagerAddress']} {node['NodeID']}": node["Resources"] for node in ray.nodes() if node["Alive"]
-    }
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def _places(has: Mapping[str, float], need: Need) -> int:
-    return min(int(has.get(name, 0) // amount) for name, amount in need.bundle.items())
-
-
-def _amounts(has: Mapping[str, float]) -> str:
-    return f"{has.get('CPU', 0):g} CPU cores and {has.get('GPU', 0):g} GPUs"
-
-
-def _check_code(option: str, need: Need) -> None:
-    """UsageError: a node that may hold an actor has no podsrl, or another version of it."""
+def hold(channel: Channel, folder: str, options: dict[str, Any]) -> None:
+    """In the child: be in a cluster until the channel is closed; its files are in the folder, and go with it."""
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    fit = [name for name, has in _nodes().items() if _places(has, need)]
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # where podsrl is missing this must run too
+    own = {"_temp_dir": folder} if options["address"] == "local" else {}
+    channel.receive()
     try:
-        asks = [
-            ray.remote(num_cpus=0, max_retries=0)(_version_there)
-            .options(scheduling_strategy=NodeAffinitySchedulingStrategy(name.rpartition(" ")[2], soft=False))
-            .remote()
-            for name in fit
-        ]
-        found = ray.get(asks, timeout=START_SECONDS)
-    except ray.exceptions.RayError as error:
-        raise UsageError(f"scale.ray = {option!r}: the nodes do not run tasks: {reason_in(error)}") from None
-    finally:
-        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-    here = version("podsrl")
-    for name, there in zip(fit, found, strict=True):
-        if there != here:
-            what = f"has podsrl {there}" if there else "has no podsrl (or one without Ray generators)"
-            raise UsageError(
-                f"scale.ray = {option!r}: the Python of Ray on node {name.rpartition(' ')[0]} {what}, wanted {here} as "
-                f"here: run pip install 'podsrl[ray]=={here}' there, and start its Ray again"
-            )
-
-
-def _version_there() -> str:
-    """Of podsrl on a node; empty where it cannot be imported. It is sent by value: nothing of podsrl is read there."""
-    from importlib.metadata import PackageNotFoundError, version
-    from importlib.util import find_spec
-
-    try:
-        return version("podsrl") if find_spec("podsrl.scale.generators.ray") else ""
-    except (ImportError, PackageNotFoundError):
-        return ""
+        ray.init(log_to_driver=False, configure_logging=False, **own, **options)
+        channel.send([ray.get_runtime_context().gcs_address, nodes_of_cluster(), ""])
+        channel.receive()
+    except Exception as error:
+        channel.send(["", [], one_line(str(error)) or repr(error)])
+    with suppress(Exception):
+        ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)

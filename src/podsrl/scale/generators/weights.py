@@ -81,7 +81,7 @@ class SharedWeights:
 
     def give(self, member: Any) -> None:
         """Let a `ProcessGenerator` sample from the weights that were put last."""
-        member.take(self)
+        member.take(self.table, self._descriptor)
 
     @property
     def descriptor(self) -> int:

@@ -9,27 +9,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from podsrl.errors import LostGenerator, UsageError
-from podsrl.scale.generators import ray_cluster, ray_join
-from podsrl.scale.generators.ray_cluster import Need, check_cluster
-from podsrl.scale.generators.ray_join import check_address, check_cluster_lives, lives
+from podsrl.errors import UsageError
+from podsrl.scale.generators import ray_cluster
+from podsrl.scale.generators.ray_cluster import check_cluster
 
 Pods = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def mute() -> object:
-    """The port of a listener that accepts and never answers."""
-    with socket.socket() as end:
-        end.bind(("127.0.0.1", 0))
-        end.listen()
-        yield end.getsockname()[1]
 
 
 @pytest.mark.parametrize("option", ["here", "host:", ":6379", "host:port", "host:0", "host:70000", "ray://host:10001"])
 def test_what_is_no_address_is_an_error(option: str) -> None:
     with pytest.raises(UsageError, match=r"scale\.ray"):
-        check_address(option)
+        check_cluster(option, 1, {"CPU": 1})
 
 
 def test_a_web_server_is_no_cluster() -> None:
@@ -38,37 +28,21 @@ def test_a_web_server_is_no_cluster() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with pytest.raises(UsageError, match="8265"):
-            check_cluster(f"127.0.0.1:{server.server_port}", 1, Need())
+            check_cluster(f"127.0.0.1:{server.server_port}", 1, {"CPU": 1})
     finally:
         server.shutdown()
         server.server_close()
 
 
-def test_what_never_answers_is_no_cluster(mute: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_never_answers_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "START_SECONDS", 0.5)
     monkeypatch.setattr(ray_cluster, "check_package", lambda: None)
-    with pytest.raises(UsageError, match=r"no Ray cluster \(no answer within 0\.5 s"):
-        check_cluster(f"127.0.0.1:{mute}", 1, Need())
-
-
-@pytest.mark.parametrize("what", ["the head", "the Ray node"])
-def test_a_cluster_that_has_ended_is_a_generator_lost_for_good_and_a_busy_one_is_none(
-    mute: int, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as end:
-        end.bind(("127.0.0.1", 0))
-        port = end.getsockname()[1]
-    needed = {"the head": f"127.0.0.1:{mute}", "the Ray node": f"127.0.0.1:{mute}"}
-    monkeypatch.setattr(ray_join, "_needed", needed)
-    assert lives()
-    needed[what] = f"127.0.0.1:{port}"
-    with pytest.raises(LostGenerator, match=rf"{what}, 127\.0\.0\.1:{port}, has ended") as lost:
-        check_cluster_lives()
-    assert lost.value.is_final and not lives()
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(UsageError, match=r"no answer within 0\.5 s"):
+        check_cluster(f"127.0.0.1:{mute.getsockname()[1]}", 1, {"CPU": 1})
 
 
 def test_a_missing_package_is_said_before_a_model_is_read(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_join, "find_spec", lambda name: None)
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     monkeypatch.setattr("podsrl.run.step.trainer.load_policy", lambda *_, **__: pytest.fail("the model was read"))
     code, _, error = pods("train", "pods", "--scale.generators=1", "--scale.ray=local", "--out=run")
     assert code == 2 and "podsrl[ray]" in error
