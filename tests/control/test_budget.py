@@ -87,9 +87,9 @@ def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> 
     ("ask", "message"),
     [
         (7, "wanted an Ask"),
-        (Ask(index=10, num_rollouts=2), r"index 10; wanted 0 .. 9"),
-        (Ask(index=-1, num_rollouts=2), r"index -1; wanted 0 .. 9"),
-        (Ask(index=True, num_rollouts=2), r"index True; wanted 0 .. 9"),
+        (Ask(index=10, num_rollouts=2), r"index = 10; wanted 0 .. 9"),
+        (Ask(index=-1, num_rollouts=2), r"index = -1; wanted 0 .. 9"),
+        (Ask(index=True, num_rollouts=2), r"index = True; wanted 0 .. 9"),
         (Ask(index=1, num_rollouts=0), "num_rollouts = 0; wanted 1"),
         (Ask(index=1, num_rollouts=1.5), r"num_rollouts = 1.5; wanted 1"),  # type: ignore[arg-type]
         (Ask(index=1, num_rollouts=True), "num_rollouts = True; wanted 1"),
@@ -97,7 +97,7 @@ def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> 
         (Ask(index=5, num_rollouts=2, joins="s6/0/a"), r"index = 5, .* group 's6/0/a', which has 4"),
         (Ask(index=4, num_rollouts=2, joins="s6/0/a", is_trained=False), "is_trained = False to join"),
         (Ask(index=4, num_rollouts=2, joins=""), "join ''; wanted an ask before it in the same list"),
-        (Ask(index=4, num_rollouts=2, start="7", start_share=1.0), r"start = '7', start_share = 1.0; .* below 1"),
+        (Ask(index=4, num_rollouts=2, start="7", start_share=1.0), r"start_share = 1.0; .* below 1"),
         (Ask(index=4, num_rollouts=2, start=(7,)), r"start = \(7,\)"),  # type: ignore[arg-type]
     ],
 )

@@ -62,14 +62,7 @@ class Budget:
         Raises:
             UsageError: the part gave something else than ids of groups that are no probes.
         """
-        option, known = self._keep.option, {group.id for group in view.groups if group.is_trained}
-        found = _as_list(self._keep(view), option, "ids of groups of this step", len(known))
-        for name in found:
-            if not isinstance(name, str) or name not in known:
-                raise UsageError(f"{option} returned {short(name)}; wanted ids of groups of this step, no probes")
-        if len(set(found)) != len(found):
-            raise UsageError(f"{option} returned an id twice; wanted each group once")
-        return set(found)
+        return set(_ids(self._keep, view, view.groups, " of this step"))
 
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
         """Check how many rollouts were asked for in all, by the id of each group that is trained on.
@@ -125,28 +118,23 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
     """Check an ask; `known` has the groups of the step, and under "" the ask before it."""
     if not isinstance(ask, Ask):
         raise UsageError(f"{option} returned {short(ask)} among its asks; wanted an Ask")
-    if not _is_whole(ask.index) or not 0 <= ask.index < view.num_train:
-        raise UsageError(f"{option} asked for the index {short(ask.index)}; wanted 0 .. {view.num_train - 1}")
-    if not _is_whole(ask.num_rollouts) or ask.num_rollouts < 1:
-        raise UsageError(f"{option} asked for num_rollouts = {short(ask.num_rollouts)}; wanted 1, 2, …")
-    if not isinstance(ask.is_trained, bool):
-        raise UsageError(f"{option} asked with is_trained = {short(ask.is_trained)}; wanted True or False")
-    if not isinstance(ask.origin, str):
-        raise UsageError(f"{option} asked with origin = {short(ask.origin)}; wanted a text")
-    if not _is_prompt(ask.prompt):
-        raise UsageError(
-            f"{option} asked with prompt = {short(ask.prompt)}; wanted None, a text, or a tuple of chat messages"
-        )
-    if not isinstance(ask.start_ids, tuple) or not all(_is_whole(token) and token >= 0 for token in ask.start_ids):
-        raise UsageError(f"{option} asked with start_ids = {short(ask.start_ids)}; wanted a tuple of tokens, 0 or more")
-    if ask.start and ask.start_ids:
-        raise UsageError(f"{option} asked with start and start_ids; wanted one of them")
-    share: Any = ask.start_share
-    if not isinstance(ask.start, str) or not isinstance(share, Real) or not 0 <= float(share) < 1:
-        raise UsageError(
-            f"{option} asked with start = {short(ask.start)}, start_share = {short(ask.start_share)}; wanted a text, "
-            "and a share from 0 to below 1"
-        )
+    start_ids, share = ask.start_ids, ask.start_share
+    for name, is_right, wanted in (
+        ("index", _is_whole(ask.index) and 0 <= ask.index < view.num_train, f"0 .. {view.num_train - 1}"),
+        ("num_rollouts", _is_whole(ask.num_rollouts) and ask.num_rollouts >= 1, "1, 2, …"),
+        ("is_trained", isinstance(ask.is_trained, bool), "True or False"),
+        ("origin", isinstance(ask.origin, str), "a text"),
+        ("prompt", _is_prompt(ask.prompt), "None, a text, or a tuple of chat messages"),
+        (
+            "start_ids",
+            isinstance(start_ids, tuple) and all(_is_whole(token) and token >= 0 for token in start_ids),
+            "a tuple of tokens, 0 or more",
+        ),
+        ("start", isinstance(ask.start, str) and not (ask.start and start_ids), "a text, and none beside start_ids"),
+        ("start_share", isinstance(share, Real) and 0 <= float(share) < 1, "a share from 0 to below 1"),
+    ):
+        if not is_right:
+            raise UsageError(f"{option} asked with {name} = {short(getattr(ask, name))}; wanted {wanted}")
     if ask.joins is None:
         return
     group = known.get(ask.joins) if isinstance(ask.joins, str) else None
@@ -219,14 +207,7 @@ def waiting_ids(slots: Slots, view: View) -> list[str]:
             each, none of them a probe.
     """
     [part] = slots["replay.wait"]
-    known = {group.id for group in (*view.waiting, *view.groups) if group.is_trained}
-    found = _as_list(part(view), part.option, "ids of groups", len(known))
-    for name in found:
-        if not isinstance(name, str) or name not in known:
-            raise UsageError(f"{part.option} returned {short(name)}; wanted ids of groups, no probes")
-    if len(set(found)) != len(found):
-        raise UsageError(f"{part.option} returned an id twice; wanted each group once")
-    return found
+    return _ids(part, view, (*view.waiting, *view.groups))
 
 
 def make_budget(names: Mapping[str, str], options: Mapping[str, Mapping[str, Any]]) -> Budget:
@@ -245,6 +226,19 @@ def make_budget(names: Mapping[str, str], options: Mapping[str, Mapping[str, Any
     """
     parts = {f"budget.{slot}": [name] for slot, name in BudgetConfig(**names).model_dump().items()}
     return Budget(make_slots(parts, options))
+
+
+def _ids(part: Filled, view: View, groups: Sequence[Group], of_what: str = "") -> list[str]:
+    """What a part answers: ids of some of the groups, once each, none of them a probe."""
+    known = {group.id for group in groups if group.is_trained}
+    wanted = f"ids of groups{of_what}, no probes"
+    found = _as_list(part(view), part.option, wanted, len(known))
+    for name in found:
+        if not isinstance(name, str) or name not in known:
+            raise UsageError(f"{part.option} returned {short(name)}; wanted {wanted}")
+    if len(set(found)) != len(found):
+        raise UsageError(f"{part.option} returned an id twice; wanted each group once")
+    return found
 
 
 def _is_prompt(prompt: Any) -> bool:

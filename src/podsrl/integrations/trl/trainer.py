@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,9 +28,8 @@ from podsrl.integrations.trl.config import PODSConfig, what_is_kept
 from podsrl.integrations.trl.rewards import checked
 from podsrl.integrations.trl.version import VERSION, GRPOTrainer
 from podsrl.lib.seeds import selection_generator
-from podsrl.select import Rule, SelectionRule, select_groups
+from podsrl.select import Rule, select_groups
 from podsrl.select.base import reads_groups
-from podsrl.select.groups import call_rule
 from podsrl.types import group_of_rewards
 
 KEPT = "pods/kept"
@@ -41,57 +40,38 @@ _OF_LOGPROBS = "sampling/"
 """Begins the metrics that TRL computes from log-probabilities, which only the replay has."""
 
 
-def choose(rewards: Tensor, num_kept: int, rule: SelectionRule, generator: torch.Generator) -> Tensor:
-    """Choose exactly m rollouts of each group, with a rule that keeps m.
+def choose(rewards: Tensor, num_kept: int, rule: Rule, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Choose of each group what the rule keeps, and fill it up to m.
 
     Args:
         rewards: `[P, n]` float64 on the CPU; NaN where a rollout has no reward, or no gradient whatever its reward.
         num_kept: m, 2 .. n.
-        rule: is called with the rollouts that have a reward, once per number of these, ascending.
+        rule: as for `podsrl.select.select_groups`.
         generator: for the rule.
 
     Returns:
-        `[P, m]` int64, ascending within a group. A group with fewer than m rewards is filled with the first of its
-        rollouts without one, to which TRL (1.6 or newer) gives the advantage 0.
+        `[P, m]` int64, ascending within a group, and `[P, n]` bool: what the rule keeps, and all of a group with fewer
+        than m rewards. A group with fewer than m of these is filled with the first of its others, to which TRL (1.6 or
+        newer) gives the advantage 0.
 
     Raises:
-        UsageError: as `podsrl.select.groups.select_groups`.
+        UsageError: as `podsrl.select.select_groups`.
 
     Example:
         >>> from podsrl.select import max_variance
         >>> rewards = torch.tensor([[0.0, 1.0, 0.5, torch.nan], [torch.nan, torch.nan, 1.0, torch.nan]])
-        >>> choose(rewards, 2, max_variance, torch.Generator()).tolist()
+        >>> choose(rewards, 2, max_variance, torch.Generator())[0].tolist()
         [[0, 1], [0, 2]]
     """
-    order = rewards.isnan().long().argsort(dim=1, stable=True)  # those with a reward come first
-    kept = order[:, :num_kept].clone()
-    num_valid = (~rewards.isnan()).sum(dim=1)
-    for size in sorted({*num_valid.tolist()} - {*range(num_kept + 1)}):
-        is_of_size = num_valid == size
-        valid = order[is_of_size, :size]
-        found = call_rule(rule, rewards[is_of_size].gather(1, valid), num_kept, generator=generator)
-        kept[is_of_size] = valid.gather(1, found)
-    return kept.sort(dim=1).values
-
-
-def only_chosen(rewards: Tensor, num_kept: int, rule: Rule, generator: torch.Generator) -> Tensor:
-    """The rewards without those that a rule leaves out which keeps other numbers than m: NaN in their places.
-
-    Arguments are those of `choose`, which then keeps them last.
-
-    Example:
-        >>> from podsrl.select import max_signal
-        >>> only_chosen(torch.tensor([[0.0, 0.0, 0.0, 0.0]]), 4, max_signal, torch.Generator()).tolist()
-        [[0.0, 0.0, nan, nan]]
-    """
-    if not reads_groups(rule):
-        return rewards
     groups = [group_of_rewards(str(place), row) for place, row in enumerate(rewards.tolist())]
-    left = torch.full_like(rewards, torch.nan)
+    is_chosen = torch.zeros(rewards.shape, dtype=torch.bool)
     for row, selection in enumerate(select_groups(groups, rule, num_kept, generator=generator)):
-        kept = list(selection.kept)
-        left[row, kept] = rewards[row, kept]
-    return left
+        is_chosen[row, list(selection.kept)] = True
+    if not reads_groups(rule):  # `select_groups` keeps nothing of a single reward
+        is_valid = ~rewards.isnan()
+        is_chosen |= is_valid & (is_valid.sum(dim=1, keepdim=True) == 1)
+    order = (~is_chosen).long().argsort(dim=1, stable=True)
+    return order[:, :num_kept].sort(dim=1).values, is_chosen
 
 
 def normalised(rewards: Tensor, num_rollouts: int) -> Tensor:
@@ -208,13 +188,11 @@ class PODSMixin(_Base):  # type: ignore[misc]
         rewards = (parts * self.reward_weights.to(parts.device)).nansum(dim=1)
         rewards = rewards.masked_fill(is_none, torch.nan).double().cpu().view(-1, n)
         generator = selection_generator(self.args.seed, self._num_micro_steps())
-        worth = only_chosen(rewards, m, self._rule, generator)
-        is_left_out = (worth.isnan() & ~rewards.isnan()).flatten()
+        kept, is_chosen = choose(rewards, m, self._rule, generator)
+        kept += n * torch.arange(len(rewards)).unsqueeze(1)
+        is_left_out = (~is_chosen & ~rewards.isnan()).flatten()
         # One that fills its group has no advantage then.
         chosen.rewards = chosen.rewards.masked_fill(is_left_out.to(parts.device).unsqueeze(1), torch.nan)
-        kept = choose(worth, m, cast(SelectionRule, self._rule), generator) + n * torch.arange(len(rewards)).unsqueeze(
-            1
-        )
         chosen.rows = kept.flatten().tolist()
         first = len(is_trained) * self.accelerator.process_index
         chosen.own = [row - first for row in chosen.rows if first <= row < first + len(is_trained)]
