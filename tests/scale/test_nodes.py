@@ -30,13 +30,14 @@ def free_address() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def start_node(rank: int, address: str, logs: Path, *words: str, inside: tuple[str, ...] = ()) -> Popen:
+def start_node(rank: int, address: str, logs: Path, *words: str, inside: tuple[str, ...] = (), **own: str) -> Popen:
     """Start torchrun with one process of `pods train`."""
     host, _, port = address.rpartition(":")
     place = ("--node-rank", str(rank), "--nnodes", "2", "--nproc-per-node", "1", "--master-addr", host)
     torchrun = (*inside, sys.executable, "-m", "torch.distributed.run", *place, "--master-port", port)
     command, pipe = [*torchrun, "-m", "podsrl.cli", "train", *words], subprocess.PIPE
-    return children.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment() | {"TMPDIR": str(logs)})
+    variables = environment() | {"TMPDIR": str(logs), **own}
+    return children.Popen(command, stdout=pipe, stderr=pipe, text=True, env=variables)
 
 
 def start_two(logs: Path, *words: str) -> list[Popen]:
@@ -150,12 +151,14 @@ def test_without_a_shared_file_system_a_resume_wants_the_same_copy_on_every_node
 
 # --- two machines, as far as the network goes ---
 
+CABLE = f"pv{os.getpid()}{{}}"
+
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[tuple[str, str]]:
     """Two network namespaces, joined by a cable; 10.97.0.1 and 10.97.0.2."""
     names = tuple(f"pods{os.getpid()}{side}" for side in "ab")
-    cables = tuple(f"pv{os.getpid()}{side}" for side in "ab")
+    cables = tuple(map(CABLE.format, "ab"))
 
     def ip(*words: str) -> None:
         done = subprocess.run(["ip", *words], capture_output=True, text=True)
@@ -214,7 +217,15 @@ def test_two_machines_have_the_numbers_of_one_process_and_the_bits_of_two(
     one, two = tmp_path / "one", tmp_path / "two"
     words = ("pods", *OPTIONS, f"--scale.strategy={strategy}", "--out")
     launchers = [
-        start_node(rank, "10.97.0.1:29500", tmp_path, *words, str(two), inside=in_namespace(name))
+        start_node(
+            rank,
+            "10.97.0.1:29500",
+            tmp_path,
+            *words,
+            str(two),
+            inside=in_namespace(name),
+            GLOO_SOCKET_IFNAME=CABLE.format("ab"[rank]),
+        )
         for rank, name in enumerate(machines)
     ]
     shown = ends(launchers)

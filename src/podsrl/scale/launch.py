@@ -149,6 +149,7 @@ def _meeting(num_processes: int) -> tuple[Any, dict[str, str]]:
     host, port = listener.getsockname()
     store = _store_type()(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
     places = {"MASTER_ADDR": host, "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    places["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"  # no other machine is to reach gloo
     return store, places | dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(num_processes))
 
 

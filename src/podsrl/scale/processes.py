@@ -20,7 +20,6 @@ from torch import Tensor
 from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
 from podsrl.errors import PodsError, UsageError
-from podsrl.scale.interface import LOOPBACK, listen_towards
 from podsrl.scale.launch import num_processes
 
 T = TypeVar("T")
@@ -149,9 +148,6 @@ def join_processes(device: str = "auto", timeout_seconds: float = 1800.0) -> Pro
         return Processes()
     num_here = int(os.environ.get("LOCAL_WORLD_SIZE", num_processes()))
     on_gpu = uses_gpus(device, num_here)
-    meeting = os.environ.get("MASTER_ADDR", "")
-    if num_here < num_processes() or meeting in LOOPBACK:
-        listen_towards(meeting)
     from accelerate import PartialState
     from torch import distributed
 
