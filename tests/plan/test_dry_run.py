@@ -48,14 +48,10 @@ def test_the_weights_that_are_trained_are_counted() -> None:
     assert plan.num_trained_weights == adapters and plan.num_adapted_modules == 21
 
 
-def test_every_option_off_its_default_comes_with_its_meaning() -> None:
-    plan = plan_of("optim.lr=1e-4", "lora.rank=8")
-    options = {option.key: option for option in plan.options}
-    assert (options["optim.lr"].value, options["optim.lr"].default) == (1e-4, 3e-4)
-    assert options["optim.lr"].meaning == "Learning rate."
-    assert options["lora.rank"].default is None and "Rank r" in options["lora.rank"].meaning
+def test_every_option_off_its_default_is_listed() -> None:
+    options = {option.key: option.value for option in plan_of("optim.lr=1e-4", "lora.rank=8").options}
+    assert (options["optim.lr"], options["lora.rank"]) == (1e-4, 8)
     assert "lora.targets" in options and "select.rule" not in options
-    assert all(option.meaning for option in plan.options)
 
 
 @pytest.mark.parametrize("name", ["paper/a-grpo", "paper/a-pods", "paper/c-pods", "paper/d-grpo_ga", "paper/e-pods"])
@@ -72,17 +68,16 @@ def test_an_option_without_effect_is_only_listed_where_it_is_set() -> None:
     assert found["scale.timeout_seconds"] == "there is only one process" and "scale.strategy" not in found
 
 
-def test_what_this_machine_cannot_do_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_machine_cannot_hold_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     own = ModuleType("my")
     own.own = lambda: lambda view: 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "my", own)
-    quantised = plan_of("lora.rank=4", "model.load_in_4bit=true", "optim.name=adamw_8bit")
-    assert any("load_in_4bit is made for a GPU" in line for line in quantised.warnings)
-    assert any("--optim.name=adamw" in line for line in quantised.warnings)
     too_large = plan_of("rollouts.num_prompts=1000", "rollouts.num_rollouts=16000", "rollouts.max_new_tokens=200")
     assert any("are needed at the peak" in line for line in too_large.warnings)
     assert any("this machine's CPU" in line for line in too_large.warnings)
-    assert plan_of("task.num_eval=8").warnings == ()
+    assert too_large.advice is not None and not too_large.advice.fits and too_large.advice.flags
+    small = plan_of("task.num_eval=8")
+    assert small.warnings == () and small.advice is None
     [warning] = plan_of("task.num_eval=8", "budget.enough=my:own").warnings
     assert warning.startswith("[budget]")
     many = plan_of("rollouts.num_prompts=1", "eval.num_samples=5")

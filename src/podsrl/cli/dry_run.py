@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ import typer
 from rich.table import Table
 
 from podsrl.cli.console import counted, errors, output, print_paragraph, say, size_text
-from podsrl.cli.memory import advise_on, parse_memory, print_advice
+from podsrl.config.bounds import parse_bytes
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError, cut
 from podsrl.lib.imports import load
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     from podsrl.plan.duration import Duration
     from podsrl.plan.inputs import Inputs, Trial
     from podsrl.plan.preview import Preview
+    from podsrl.run.before.memory_advice import MemoryAdvice, MemoryStep
 
 PHASES = {"always": "all the time", "generate": "while generating", "update": "in the update"}
+MIB = 1 << 20
 MOST_SECONDS = 60.0
 """What measuring may take, by the sizes of the model: two steps, or two smaller ones; 0 leaves it out."""
 DETAILS = ("prompts", "checked", "update")
@@ -48,7 +52,7 @@ def show_plan(
         memory: a size that a process may take at most; the command ends with 1 where the run takes more, and also
             where a reward fails on its trial.
         words: the config's name and flags, to be repeated with the changes that make it fit.
-        is_all: print every part of the memory and every option that is not at its default, too.
+        is_all: print more of the prompts, and every part of the memory, too.
 
     Raises:
         UsageError: options that do not go together, or what a run would end with before its weights are loaded.
@@ -80,33 +84,31 @@ def show_plan(
         config, fitted = fit(
             config, longest_prompt=longest, num_eval=inputs.num_eval, num_processes=processes, num_here=processes
         )
-        preview = preview_run(config, processes, inputs.num_eval, longest)
+        preview = preview_run(config, processes, inputs.num_eval, longest, bound)
     except UsageError:
         if not as_json:  # of what was found, although the model is out of reach
             say("\n".join(input_lines(inputs)))
         raise
-    advice = None if bound is None else advise_on(config, bound, processes, inputs.num_eval, longest).to_json()
+    advice = preview.advice
     with errors.status("measuring a step (Ctrl-C leaves it out)"):
         time = predict(config, preview, inputs, MOST_SECONDS)
     if as_json:
-        memory_json = {"memory": advice} if advice else {}
         chosen = {"chosen": [*choices, *fitted]}
-        output.print_json(
-            data={**preview.to_json(), **chosen, **memory_json, "time": asdict(time), "inputs": inputs.to_json()}
-        )
+        output.print_json(data={**preview.to_json(), **chosen, "time": asdict(time), "inputs": inputs.to_json()})
     else:
+        if bound is None:
+            print_paragraph(_verdict(preview, inputs, time), style="bold")
         if advice:
             command = ["pods", "train"] if processes == 1 else ["pods", "launch", "--processes", str(processes)]
-            print_advice(advice, [*command, *words])
-        else:
-            print_paragraph(_verdict(preview, inputs, time), style="bold")
+            _print_advice(advice, [*command, *words])
         _print(preview, inputs, time, (*choices, *fitted), is_all)
-    if (advice and not advice["fits"]) or any(trial.invalid_reason is not None for trial in inputs.trials):
+    is_too_large = bound is not None and advice is not None and not advice.fits
+    if is_too_large or any(trial.invalid_reason is not None for trial in inputs.trials):
         raise typer.Exit(1)
 
 
 def _print(preview: Preview, inputs: Inputs, time: Duration, choices: Sequence[str], is_all: bool) -> None:
-    """The plan as lines, and with `is_all` two tables; then on stderr warnings, and what was not checked."""
+    """The plan as lines, and with `is_all` a table; then on stderr warnings, and what was not checked."""
     from podsrl.run.before.no_effect import idle_notes
 
     sampled = [f"sampled  {time.pace.first_look}"] if time.pace.first_look else []
@@ -120,9 +122,8 @@ def _print(preview: Preview, inputs: Inputs, time: Duration, choices: Sequence[s
     say("\n".join(line for line in lines if is_all or line[:9].strip() not in DETAILS))
     if is_all:
         _print_memory(preview)
-        _print_options(preview)
     else:
-        say("memory by part, and all options that are not at their default: --all")
+        say("prompts, and memory by part: --all")
     warnings = dict.fromkeys((*preview.warnings, *inputs.warnings))
     lines = [*(f"warning: {warning}" for warning in warnings), *idle_notes(preview.options)]
     lines += [f"not checked: {missing.what}: {missing.why}" for missing in inputs.not_checked]
@@ -138,7 +139,7 @@ def _verdict(preview: Preview, inputs: Inputs, time: Duration) -> str:
     needs = f"the run needs {needs} {size_text(preview.machine_bytes)}"
     needs += f". It takes about {time_text(time.total_seconds)}{_roughly(time)}."
     if preview.needed_bytes > preview.machine_bytes:
-        return f"Too large for this machine: {needs} {preview.cure}"
+        return f"Too large for this machine: {needs}"
     if inputs.not_checked:
         return f"Not ready on this machine, see below what was not checked; {needs}"
     is_broken = any(trial.invalid_reason is not None for trial in inputs.trials)
@@ -217,15 +218,55 @@ def _print_memory(preview: Preview) -> None:
     output.print(table)
 
 
-def _print_options(preview: Preview) -> None:
-    """Like `pods config`: an option with its value in a line, what it does in paragraphs of the terminal's width."""
-    if preview.options:
-        output.print("options that are not at their default:", highlight=False)
-    for option in preview.options:
-        value = f"{option.key} = {_text(option.value)}   (default {_text(option.default)})"
-        output.print(f"  {value}", style="cyan", markup=False, highlight=False, soft_wrap=True)
-        meaning = f"no effect here: {option.no_effect}" if option.no_effect else option.meaning
-        print_paragraph(meaning, indent="      ")
+def _print_advice(advice: MemoryAdvice, command: Sequence[str]) -> None:
+    """Whether a run fits, and if not what makes it fit: `command`, which starts it as it is, with the changes."""
+    bound, peak = size_text(advice.bound_bytes), size_text(advice.peak_bytes)
+    if advice.fits:
+        say(f"fits into {bound}: about {peak} at the peak, what libraries take for themselves not counted")
+        return
+    say(f"does not fit into {bound}: about {peak} at the peak. What helps, the cheapest first:")
+    for before, step in pairwise([advice, *advice.steps]):
+        _say_step(step, before, advice.bound_bytes)
+    if not advice.is_possible:
+        largest = max(advice.parts, key=lambda part: part.num_bytes)
+        say(
+            f"that is not enough: about {size_text(advice.least_bytes)} is the least, of which {largest.name} takes "
+            f"{size_text(largest.num_bytes)}; {bound} wants a smaller model, or more processes that share it"
+        )
+        return
+    say("that is enough")
+    keys = {f"--{step.key}" for step in advice.steps}  # a flag may stand once only
+    kept = [word for word in command if word.partition("=")[0] not in keys]
+    say("  " + shlex.join([*kept, *advice.flags]))
+
+
+def _say_step(step: MemoryStep, before: MemoryAdvice | MemoryStep, bound_bytes: int) -> None:
+    value = size_text(step.old) if step.key.endswith("_bytes") and step.old else step.old
+    was = "" if step.old in (None, 0, False) else f" (now {value})"
+    phases = f"generating {size_text(step.generate_bytes)}, update {size_text(step.update_bytes)}"
+    less = {
+        "generating": before.generate_bytes - step.generate_bytes,
+        "update": before.update_bytes - step.update_bytes,
+    }
+    saved = ", ".join(f"{size_text(size)} {name}" for name, size in less.items() if size > 0)
+    mark = "fits" if step.peak_bytes <= bound_bytes else "not yet"
+    say(f"  {step.flag}{was}\n      saves {saved}; then {phases}: {mark}\n      costs {step.cost}")
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of `--memory`, such as "24GiB". UsageError: no size, or one without a unit.
+
+    Example:
+        >>> parse_memory("24GiB") == 24 << 30
+        True
+    """
+    try:
+        size = parse_bytes(text)
+    except ValueError:
+        size = None
+    if not isinstance(size, int) or size < MIB:
+        raise UsageError(f"--memory {text}: wanted at least 1MiB, with the unit, such as 24GiB, 80GB or 900MiB")
+    return size
 
 
 def _text(value: object) -> str:

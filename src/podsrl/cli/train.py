@@ -67,7 +67,7 @@ def train(
     processes: Annotated[int, typer.Option(help="With --dry-run: plan a run with this many processes.")] = 1,
     memory: DryRunMemory = None,
     all_of_it: Annotated[
-        bool, typer.Option("--all", help="With --dry-run: also memory by part, and all options that are set.")
+        bool, typer.Option("--all", help="With --dry-run: also more of the prompts, and memory by part.")
     ] = False,
     json: Annotated[bool, typer.Option(help="With --dry-run: print the plan as JSON.")] = False,
 ) -> None:

@@ -7,7 +7,7 @@ every prompt is as long as the limit allows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ from podsrl.run.before.estimate import (
     num_adapter_weights,
     peak,
 )
-from podsrl.run.before.memory_advice import advise
+from podsrl.run.before.memory_advice import MemoryAdvice, advise
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.no_effect import Option, set_options
 from podsrl.run.before.settle import settle
@@ -62,24 +62,32 @@ class Preview:
     """Peak of all processes that share the machine's memory."""
     machine: str
     machine_bytes: int
-    cure: str
-    """Which flags make it fit there, or come nearest to it, in a sentence; empty where it fits."""
+    advice: MemoryAdvice | None
+    """Whether a process stays under the bound that was given, and what makes it; without a bound, where the machine's
+    memory is too small, and else None."""
     options: tuple[Option, ...]
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for `--json`."""
-        return asdict(self)
+        plain = asdict(replace(self, advice=None))
+        del plain["advice"]
+        return {**plain, "memory": self.advice and self.advice.to_json()}
 
 
 def preview_run(
-    config: RunConfig, num_processes: int = 1, num_eval: int | None = None, longest_prompt: int = 0
+    config: RunConfig,
+    num_processes: int = 1,
+    num_eval: int | None = None,
+    longest_prompt: int = 0,
+    bound_bytes: int | None = None,
 ) -> Preview:
     """Predict what a run would do.
 
     Args:
         num_eval: held-out questions, where the data was read; None: as many as the config lets expect.
         longest_prompt: tokens, likewise; 0: `rollouts.max_prompt_tokens`.
+        bound_bytes: memory that a process may take; None: what the machine has.
 
     Raises:
         UsageError: no such model, an adapter target that matches nothing, prompt and completion beyond its window.
@@ -95,11 +103,13 @@ def preview_run(
     check_dtype(config)
     _check_window(config, shape)
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
+    sharing = 1 if has_gpu else num_processes
     most = sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
     most = _bounded(most, shape, num_processes) if has_gpu else most
     rollouts, parts = most.rollouts, estimate(most, shape, num_processes)
     todo = work(most, num_processes, can_share=can_share(most, shape))
-    needed = peak(parts) * (1 if has_gpu else num_processes)
+    needed = peak(parts) * sharing
+    is_asked = bound_bytes is not None or (needed > machine_bytes and most.rollouts.num_prompts >= num_processes)
     return Preview(
         model=f"{config.model.path} ({shape.family})",
         trained=_trained(config, shape),
@@ -120,9 +130,9 @@ def preview_run(
         needed_bytes=needed,
         machine=machine,
         machine_bytes=machine_bytes,
-        cure=_cure(most, shape, machine_bytes if has_gpu else machine_bytes // num_processes, num_processes),
+        advice=advise(most, shape, bound_bytes or machine_bytes // sharing, num_processes) if is_asked else None,
         options=tuple(set_options(config, most, num_processes)),
-        warnings=tuple(_warnings(most, needed, todo, num_processes, machine, machine_bytes, has_gpu)),
+        warnings=tuple(_warnings(most, needed, todo, num_processes, machine, machine_bytes)),
     )
 
 
@@ -135,16 +145,6 @@ def _bounded(config: RunConfig, shape: ModelShape, num_processes: int) -> RunCon
     wanted = sum(part.num_bytes for part in parts if part.name == "key-values")
     bound = default_bound(find_device(config.model.device), held)
     return with_values(config, rollouts={"kv_cache_bytes": bound}) if 0 < bound < wanted else config
-
-
-def _cure(config: RunConfig, shape: ModelShape, bound: int, num_processes: int) -> str:
-    if peak(estimate(config, shape, num_processes)) <= bound or config.rollouts.num_prompts < num_processes:
-        return ""  # or refused elsewhere: more processes than questions
-    advice = advise(config, shape, bound, num_processes)
-    flags, least = " ".join(advice.flags), f"{advice.least_bytes / 2**30:.1f} GiB"
-    if advice.is_possible:
-        return f"With {flags} it fits: it then takes {least}."
-    return f"No options make it fit: with {flags} it still takes {least}; use a smaller model."
 
 
 def _num_trained(config: RunConfig, largest: RolloutConfig) -> int:
@@ -181,7 +181,7 @@ def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
 
 
 def _warnings(
-    config: RunConfig, needed: int, todo: Work, num_processes: int, machine: str, machine_bytes: int, has_gpu: bool
+    config: RunConfig, needed: int, todo: Work, num_processes: int, machine: str, machine_bytes: int
 ) -> Iterator[str]:
     if num_processes == 1:
         yield from device_notes(config.model)
@@ -202,12 +202,6 @@ def _warnings(
         yield (
             f"about {needed / 2**30:.1f} GiB are needed at the peak, and {machine} has {machine_bytes / 2**30:.1f} GiB"
         )
-    if not has_gpu and config.model.load_in_4bit:
-        yield "model.load_in_4bit is made for a GPU, and none is here; --model.load_in_4bit=false runs anywhere"
-    if not has_gpu and config.optim.name == "adamw_8bit":
-        yield "optim.name = adamw_8bit is made for a GPU, and none is here; --optim.name=adamw runs anywhere"
-    if not has_gpu and config.scale.strategy == "zero2" and num_processes > 1:
-        yield "scale.strategy = zero2 is made for GPUs, and none is here; ddp and fsdp2 run anywhere"
     limited = config.rollouts.num_slots or config.rollouts.kv_cache_bytes
     if not limited and todo.num_eval_rows > 4 * todo.num_rows:
         yield (

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from podsrl.cli.memory import parse_memory
+from podsrl.cli.dry_run import parse_memory
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
@@ -187,13 +187,13 @@ def test_advice_on_a_small_model_holds_for_any_bound(mebibytes: int, num_kept: i
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("24GiB", 24 << 30), ("24 GB", 24 * 10**9), ("24G", 24 << 30), ("1.5g", 3 << 29), ("900mib", 900 << 20)],
+    [("24GiB", 24 << 30), ("24 GB", 24 * 10**9), ("1.5GiB", 3 << 29), ("900MiB", 900 << 20)],
 )
-def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+def test_sizes_are_read_as_a_config_has_them(text: str, size: int) -> None:
     assert parse_memory(text) == size
 
 
-@pytest.mark.parametrize("text", ["24", "GiB", "", "-3GiB", "24TiB2", "1KiB", "24 parsecs", "9" * 400 + "GiB"])
+@pytest.mark.parametrize("text", ["24", "GiB", "", "-3GiB", "24G", "1KiB", "24 parsecs", "9" * 400 + "GiB"])
 def test_what_is_no_size_is_refused_in_a_line(text: str) -> None:
     with pytest.raises(UsageError, match="--memory"):
         parse_memory(text)
@@ -237,7 +237,6 @@ def test_several_processes_are_launched(pods: Pods) -> None:
     [
         (["train", "pods", "--memory", "24GiB"], "--dry-run"),
         (["train", "pods", "--dry-run", "--memory", "24"], "--memory 24"),
-        (["plan", "pods", "--memory", "many"], "--memory many"),
     ],
 )
 def test_bad_sizes_are_one_line(arguments: list[str], wanted: str, pods: Pods) -> None:

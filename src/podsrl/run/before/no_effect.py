@@ -25,9 +25,6 @@ class Option:
 
     key: str
     value: Any
-    default: Any
-    """None too where the section itself is absent by default."""
-    meaning: str
     no_effect: str | None
     """Why it changes nothing here; None where it does."""
 
@@ -115,10 +112,9 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
 
 def _leaves(new: BaseModel, old: BaseModel | None, no_effect: Mapping[str, str], prefix: str = "") -> Iterator[Option]:
     """Every leaf that differs; of a section that is absent by default, every leaf."""
-    for name, field in type(new).model_fields.items():
+    for name in type(new).model_fields:
         key, value, default = f"{prefix}{name}", getattr(new, name), getattr(old, name) if old is not None else None
         if isinstance(value, BaseModel):
             yield from _leaves(value, default, no_effect, f"{key}.")
         elif value != default or isinstance(new, LoraConfig):
-            meaning = " ".join((field.description or "").split())
-            yield Option(key=key, value=value, default=default, meaning=meaning, no_effect=no_effect.get(key))
+            yield Option(key=key, value=value, no_effect=no_effect.get(key))
