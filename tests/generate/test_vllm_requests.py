@@ -118,13 +118,12 @@ def test_what_vllm_has_a_counterpart_of_is_none(scheduler: str) -> None:
 
 
 def test_beside_other_processes_of_the_run_it_wants_processes_of_its_own() -> None:
-    config = load_config("pods", ["rollouts.generator=vllm"])
-    inside, outside = (resolve_generator("vllm", {"vllm": {"in_process": flag}}) for flag in (True, False))
-    with pytest.raises(UsageError, match=r"in_process = false"):
-        check_generator(inside, config, 2)
-    check_generator(inside, config, 1)
-    check_generator(outside, config, 2)
-    assert outside.is_beside and not inside.is_beside
+    config, apart = (load_config("pods", ["rollouts.generator=vllm", f"scale.generators={num}"]) for num in (0, 2))
+    kind = resolve_generator("vllm", {})
+    with pytest.raises(UsageError, match=r"scale\.generators = 2"):
+        check_generator(kind, config, 2)
+    check_generator(kind, config, 1)
+    check_generator(kind, apart, 2)
 
 
 @pytest.mark.parametrize("name", OWN_OPTIONS)
@@ -138,13 +137,6 @@ def test_options_that_podsrl_sets_are_an_error(name: str, monkeypatch: pytest.Mo
 def test_options_of_another_kind_are_an_error() -> None:
     with pytest.raises(UsageError, match=r"options\.vllm\.gpu_memory_utilization"):
         resolve_generator("vllm", {"vllm": {"gpu_memory_utilization": "half"}})
-
-
-def test_several_gpus_want_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podsrl.generate.vllm.start.check_installed", lambda: None)
-    with pytest.raises(UsageError, match="tensor_parallel_size = 2"):
-        resolve_generator("vllm", {"vllm": {"tensor_parallel_size": 2}}).check()
-    resolve_generator("vllm", {"vllm": {"tensor_parallel_size": 2, "in_process": False}}).check()
 
 
 def test_without_vllm_the_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, pods: Pods) -> None:

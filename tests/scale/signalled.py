@@ -7,7 +7,6 @@ import sys
 from functools import wraps
 from importlib import import_module
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 PLACES = {
@@ -38,8 +37,6 @@ def signal_at(place: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    if "--rollouts.generator=vllm" in sys.argv:
-        sys.path.insert(0, str(Path(__file__).with_name("imitation")))
     from podsrl.lib.signals import leave_on_signal
 
     leave_on_signal()

@@ -19,7 +19,6 @@ GENERATORS = {
     "engine": (),
     "child": ("--scale.generators=1",),
     "Ray": ("--scale.generators=1", "--scale.ray=local"),
-    "vLLM": ("--rollouts.generator=vllm", "--options.vllm.in_process=false"),
     "server": ("--rollouts.generator=vllm+{url}",),
 }
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}

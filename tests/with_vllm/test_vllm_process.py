@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from contract import LONGEST, PROMPT, Models, left_nothing, new_models, setting_of, temporary
+from contract import LONGEST, PROMPT, Models, new_models, setting_of, temporary
 
-from podsrl.errors import LostGenerator, UsageError
+from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, Sampling
 from podsrl.generate.vllm.make import make_vllm
-from waiting import is_alive, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +73,11 @@ def test_random_numbers_threads_and_environment_stay_as_they_were(changed: dict[
     assert changed[stage] == []
 
 
+def test_an_option_that_vllm_does_not_know_is_an_error(models: Models) -> None:
+    with pytest.raises(UsageError, match="no_such_option"):
+        make_vllm(setting_of(models), no_such_option=1)
+
+
 @pytest.fixture(scope="module")
 def generator(models: Models, changed: dict[str, list[str]]) -> Iterator[Generator]:
     generator = make_vllm(setting_of(models, num_slots=2, scheduler="continuous+breadth"))
@@ -87,7 +87,7 @@ def generator(models: Models, changed: dict[str, list[str]]) -> Iterator[Generat
 
 
 def test_a_second_one_in_this_process_is_an_error(generator: Generator, models: Models) -> None:
-    with pytest.raises(UsageError, match="in_process = false"):
+    with pytest.raises(UsageError, match=r"scale\.generators = 1"):
         make_vllm(setting_of(models))
 
 
@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_an_error(generator: Generator) -> None:
     with pytest.raises(UsageError, match="'a' is used twice"):
         generator.generate([Request("a", PROMPT), Request("a", PROMPT)])
     with pytest.raises(UsageError, match="'a': vLLM does not take it"):
-        generator.generate([Request("a", (10**6,))])
+        list(generator.generate([Request("a", (10**6,))]))
 
 
 def test_stats_count_tokens(generator: Generator) -> None:
@@ -124,51 +124,3 @@ def test_stats_count_tokens(generator: Generator) -> None:
     done = list(generator.generate([Request("a", PROMPT, 4, Sampling(max_new_tokens=6, stop_token_ids=()))]))
     assert generator.stats.tokens - before == sum(len(each.token_ids) for each in done) == 24
     assert generator.stats.prompt_tokens > 0 and generator.stats.steps > 0
-
-
-def test_an_option_that_vllm_does_not_know_is_an_error(models: Models) -> None:
-    with pytest.raises(UsageError, match="no_such_option"):
-        make_vllm(setting_of(models), in_process=False, no_such_option=1)
-
-
-@pytest.mark.parametrize(
-    ("number", "seconds", "wanted"),
-    [(signal.SIGKILL, 1800.0, "has ended"), (signal.SIGSTOP, 30.0, "timeout_seconds = 30")],
-)
-def test_its_own_process_that_is_killed_or_hangs_is_lost(
-    models: Models, number: signal.Signals, seconds: float, wanted: str
-) -> None:
-    with left_nothing():
-        generator = make_vllm(setting_of(models), in_process=False, timeout_seconds=seconds)
-        running = generator.generate([Request("a", PROMPT, 8, Sampling(max_new_tokens=30, stop_token_ids=()))])
-        for child in multiprocessing.active_children():
-            os.kill(child.pid or 0, number)
-        with pytest.raises(LostGenerator, match=wanted):
-            list(running)
-        with pytest.raises(LostGenerator, match=wanted):
-            generator.load_weights(temporary(models.second), 1)
-        with pytest.raises(LostGenerator, match=wanted):
-            generator.first_logprob(PROMPT)
-        generator.close()
-
-
-KILLED = """
-import multiprocessing, os, sys
-from podsrl.generate import Setting
-from podsrl.generate.vllm.make import make_vllm
-if __name__ == "__main__":
-    setting = Setting(load_model=lambda: None, folder=sys.argv[1], max_prompt_tokens=8, max_new_tokens=8)
-    generator = make_vllm(setting, in_process=False)
-    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
-    os.kill(os.getpid(), 9)
-"""
-
-
-def test_its_processes_end_with_this_one_however_it_ends(models: Models, tmp_path: Path) -> None:
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    ended = subprocess.run([sys.executable, script, models.folder], capture_output=True, text=True, timeout=400)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
-    left = [*map(int, ended.stdout.split())]
-    assert left
-    wait_for(lambda: not any(map(is_alive, left)))

@@ -49,10 +49,8 @@ class Kind:
     """It has the ability "beside": it generates while the caller does something else."""
     is_watching: bool = True
     """It may have the ability "watch"; of a user's own only what it makes tells."""
-    is_for_one_process: bool = False
-    """It takes its process's one torch.distributed group, which processes that share a run need."""
     has_own_weights: bool = False
-    """It holds a copy of the weights on the device of the trainer's."""
+    """It holds a copy of the weights on the device of the trainer's, and its process's one torch.distributed group."""
     members: tuple[Kind, ...] = ()
     """Kinds whose generators work as one, such as servers."""
     new_store: Callable[[Setting], Any] | None = None
@@ -104,20 +102,14 @@ def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Ki
     )
     checked = check_options(factory, options.get(name, {}), where=f"options.{name}", given=("setting",))
     kind = Kind(option=f"rollouts.generator = {name!r}", options_name=name, factory=factory, options=checked)
-    return of_vllm(kind) if name == "vllm" else kind
-
-
-def of_vllm(kind: Kind) -> Kind:
-    """The kind with what is known of vLLM."""
-    in_process = bool(kind.options.get("in_process", True))
+    if name != "vllm":
+        return kind
     return replace(
         kind,
-        check=partial(check_options_of_vllm, **kind.options),
+        check=partial(check_options_of_vllm, **checked),
         check_run=check_run,
         check_heads=check_heads,
-        is_beside=not in_process,
         is_watching=False,
-        is_for_one_process=in_process,
         has_own_weights=True,
     )
 

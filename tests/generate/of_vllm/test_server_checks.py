@@ -136,7 +136,7 @@ def test_a_wrong_address_is_an_error_before_anything_is_asked(name: str) -> None
         ({"timeout_seconds": -1.0}, "options.vllm.timeout_seconds = -1"),
         ({"folder": "/no/such/folder"}, "options.vllm.folder = '/no/such/folder'"),
         ({"foldr": "/tmp"}, "Did you mean 'folder'"),
-        ({"in_process": True}, "options.vllm.in_process"),
+        ({"max_model_len": 9}, "options.vllm.max_model_len"),
     ],
 )
 def test_a_wrong_option_is_named(server: EngineServer, options: dict[str, Any], wanted: str) -> None:

@@ -63,10 +63,10 @@ def test_without_vllm_the_line_says_how_to_install_it(monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("gpu", "vllm")
 def test_what_vllm_refuses_is_the_reason_for_the_own_engine() -> None:
     _, generator, lines = chosen(LARGE, num_processes=2)
-    assert generator == "engine" and "options.vllm.in_process = false" in lines[1]
+    assert generator == "engine" and "scale.generators = 2" in lines[1]
     _, generator, lines = chosen(LARGE, "rollouts.temperature=2.5")
     assert generator == "engine" and "rollouts.temperature = 2.5" in lines[1]
-    assert chosen(LARGE, "options.vllm.in_process=false", num_processes=2)[1] == "vllm"
+    assert chosen(LARGE, "scale.generators=2", num_processes=2)[1] == "vllm"
 
 
 @pytest.mark.usefixtures("gpu", "vllm")

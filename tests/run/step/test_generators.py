@@ -43,7 +43,7 @@ def test_generators_take_the_gpus_that_do_not_train(monkeypatch: pytest.MonkeyPa
         (["--scale.generators=1", "--scale.ray=ray://127.0.0.1:10001"], "HOST:PORT"),
         (["--rollouts.generator=vllm+http://127.0.0.1"], "HOST:PORT"),
         (["--rollouts.generator=vllm+http://127.0.0.1:8000,"], "HOST:PORT"),
-        (["--options.vllm.in_process=false"], "rollouts.generator = 'engine'"),
+        (["--options.vllm.max_model_len=8"], "rollouts.generator = 'engine'"),
         (["--steps.name=ahead"], "--scale.generators=1"),
     ],
 )

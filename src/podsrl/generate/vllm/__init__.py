@@ -1,1 +1,1 @@
-"""vLLM as the generator, in this process or its own (`generator.py`) and on servers (`server.py`)."""
+"""vLLM as the generator, in this process (`generator.py`) and on servers (`server.py`)."""

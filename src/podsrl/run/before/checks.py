@@ -109,11 +109,10 @@ def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
             f"{kind.option} names {len(kind.members)} servers for {num_processes} processes, which cannot share one: "
             f"name at least {num_processes}, or start fewer processes"
         )
-    if num_processes > 1 and kind.is_for_one_process and not config.scale.generators:
+    if num_processes > 1 and kind.has_own_weights and not config.scale.generators:
         raise UsageError(
             f"{kind.option} makes a torch.distributed group of its own in the trainer's process, where the "
-            f"{num_processes} processes of this run have one already: set options.{kind.options_name}.in_process = "
-            f"false, or scale.generators = {num_processes}"
+            f"{num_processes} processes of this run have one already: set scale.generators = {num_processes}"
         )
 
 

@@ -32,6 +32,7 @@ from podsrl.generate import (
     begin,
     resolve_generator,
 )
+from podsrl.generate.vllm.generator import VLLM
 from podsrl.lib.devices import avoid_cudnn_attention, default_bound
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.matmul import use
@@ -217,11 +218,11 @@ class Worker:
 
     def _found(self, requests: list[Request], watch: Watch | None) -> Iterator[list[Completion]]:
         """What finishes, and, from a generator that works in steps, control after each of them."""
-        if not isinstance(self._generator, Engine):
+        if not isinstance(self._generator, (Engine, VLLM)):
             yield from ([completion] for completion in begin(self._generator, requests, watch))
             return
-        self._generator.submit(requests)
         try:
+            self._generator.submit(requests)
             while self._generator.num_unfinished:
                 yield self._generator.step(watch)
         finally:
