@@ -22,8 +22,8 @@ from benchmarks.timing import Say
 from podsrl.errors import UsageError
 from podsrl.lib.boxed import boxed_answer
 from podsrl.score.base import Rows, Values
+from podsrl.score.panel import Panel
 from podsrl.score.rewards.canonical import canonical
-from podsrl.score.workers.pool import WorkerPool
 from podsrl.tasks.answers import gsm8k_answer
 from podsrl.types import Task
 
@@ -50,7 +50,7 @@ def measure(folder: Path, say: Say = lambda text: None, num_rows: int | None = N
     found: dict[str, Any] = {}
     for reward in REWARDS:
         say(reward)
-        with WorkerPool([reward], num_workers=NUM_WORKERS) as workers:
+        with Panel({reward: "--reward"}, num_workers=NUM_WORKERS) as workers:
             found[reward] = {"sets": {name: judge(reward, workers, pairs) for name, pairs in sets.items()}}
     return {"rewards": found}
 
@@ -78,7 +78,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def judge(reward: str, workers: WorkerPool, pairs: list[tuple[Task, str]]) -> dict[str, Any]:
+def judge(reward: str, workers: Panel, pairs: list[tuple[Task, str]]) -> dict[str, Any]:
     """One set against its own answers, and against those of the next row."""
     tasks, solutions = [task for task, _ in pairs], [solution for _, solution in pairs]
     neighbours = tasks[1:] + tasks[:1]

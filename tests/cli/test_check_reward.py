@@ -187,8 +187,8 @@ def test_what_a_known_reward_cannot_judge_within_the_limit_is_shown_as_wrong(
     pods: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "checked_rewards:slow"
-    for module in ("dispatcher", "pool"):
-        monkeypatch.setattr(f"podsrl.score.workers.{module}.SLOW", frozenset({name}))
+    for module in ("workers.dispatcher", "panel"):
+        monkeypatch.setattr(f"podsrl.score.{module}.SLOW", frozenset({name}))
     (folder / "own.toml").write_text(
         f'[task]\ncorrect = "{name}"\nrewards = {{ "{name}" = 1 }}\nreward_timeout_seconds = 0.3\n'
     )

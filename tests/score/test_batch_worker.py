@@ -15,8 +15,8 @@ import pytest
 from podsrl.errors import RewardError
 from podsrl.score import Scorer
 from podsrl.score.base import Rows
-from podsrl.score.forms import BatchForm, judge_of
-from podsrl.score.workers.pool import BatchWorker
+from podsrl.score.forms import judge_of
+from podsrl.score.panel import Panel
 from podsrl.types import Task
 
 FUNCTIONS = """
@@ -89,13 +89,8 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("trl_rewards")
 
 
-def worker_of(functions: Any, *names: str, timeout_seconds: float = 100.0) -> BatchWorker:
-    forms: dict[str, BatchForm] = {}
-    for name in names:
-        form = judge_of(f"trl_rewards:{name}", getattr(functions, name))
-        assert isinstance(form, BatchForm)
-        forms[f"trl_rewards:{name}"] = form
-    return BatchWorker(forms, timeout_seconds=timeout_seconds)
+def worker_of(functions: Any, *names: str, timeout_seconds: float = 100.0) -> Panel:
+    return Panel({f"trl_rewards:{name}": "--reward" for name in names}, batch_timeout_seconds=timeout_seconds)
 
 
 def texts(*texts: str) -> Rows:

@@ -81,7 +81,7 @@ def test_a_column_that_cannot_be_sent_is_an_error_and_another_value_is_not() -> 
 
 def test_quick_known_functions_may_be_sent_to_workers_too_and_read_no_columns() -> None:
     task = Task(id="a", prompt="x", answer="1", columns={"checker": lambda text: 1})
-    for has_quick_here in (True, False):
-        with Panel({"format": "--reward"}, num_workers=1, has_quick_here=has_quick_here) as panel:
-            assert panel.has_workers is not has_quick_here
+    for is_run in (True, False):
+        with Panel({"format": "--reward"}, num_workers=1, is_run=is_run) as panel:
+            assert panel.has_workers is not is_run
             assert panel.judge("format", rows_of("a", task)).values == [0.0]

@@ -12,7 +12,7 @@ import pytest
 from test_reward_workers import rows
 
 from podsrl.lib.below import below, kill_below
-from podsrl.score.workers.pool import WorkerPool
+from podsrl.score.panel import Panel
 from waiting import is_alive, wait_for
 
 FAMILY = """
@@ -52,11 +52,11 @@ def families(completions):
 MAIN = """
 import sys, time
 from podsrl.score.base import Rows
-from podsrl.score.workers.pool import WorkerPool
+from podsrl.score.panel import Panel
 from podsrl.types import Task
 
 task = Task(id="a", prompt="x", answer="1")
-with WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=100) as workers:
+with Panel({"family_rewards:family": "--reward"}, num_workers=1, timeout_seconds=100) as workers:
     workers.judge("family_rewards:family", Rows(tasks=[task], texts=[sys.argv[1]], token_ids=[()]))
     print("judged", flush=True)
     if sys.argv[2] == "wait":
@@ -88,7 +88,7 @@ def wait_until_all_are_gone(file: Path) -> None:
 def test_what_ends_a_worker_leaves_nothing_though_a_child_holds_its_socket(
     family: Path, do: str, seconds: float, reason: str
 ) -> None:
-    with WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=seconds) as workers:
+    with Panel({"family_rewards:family": "--reward"}, num_workers=1, timeout_seconds=seconds) as workers:
         values = workers.judge("family_rewards:family", rows([f"{family}|{do}"]))
         assert values.faults[0].reason.endswith(reason)
         wait_until_all_are_gone(family)
@@ -96,7 +96,7 @@ def test_what_ends_a_worker_leaves_nothing_though_a_child_holds_its_socket(
 
 @pytest.mark.parametrize("do", ["return", "hang", "stop"])
 def test_closing_leaves_nothing(family: Path, do: str) -> None:
-    workers = WorkerPool(["family_rewards:family"], num_workers=1, timeout_seconds=100)
+    workers = Panel({"family_rewards:family": "--reward"}, num_workers=1, timeout_seconds=100)
     workers.submit(rows(["a"]).tasks, [f"{family}|{do}"])
     pids(family)
     workers.close()

@@ -16,7 +16,6 @@ from podsrl.score import REWARDS, Scorer
 from podsrl.score.base import Rows
 from podsrl.score.panel import Panel
 from podsrl.score.workers.dispatcher import LEAST_LIMIT_SECONDS, Dispatcher
-from podsrl.score.workers.pool import WorkerPool
 from podsrl.score.workers.worker import Setup
 from podsrl.types import Task
 from waiting import is_alive, wait_for
@@ -50,14 +49,14 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A function that counts as one of the known rewards that run in workers."""
     (tmp_path / "deadly.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(tmp_path)
-    for module in ("dispatcher", "pool"):
-        monkeypatch.setattr(f"podsrl.score.workers.{module}.SLOW", frozenset({"deadly:known"}))
+    for module in ("workers.dispatcher", "panel"):
+        monkeypatch.setattr(f"podsrl.score.{module}.SLOW", frozenset({"deadly:known"}))
     return "deadly:known"
 
 
 def test_what_a_known_reward_cannot_judge_is_wrong_and_what_the_task_spoils_is_invalid(known: str) -> None:
     texts = ["a", "hang", "bb", "die", "memory", "deep", "wrong", "ccc"]
-    with WorkerPool([known], num_workers=2, timeout_seconds=0.5) as workers:
+    with Panel({known: "--reward"}, num_workers=2, timeout_seconds=0.5) as workers:
         values = workers.judge(known, rows(texts))
     assert [value for row, value in enumerate(values.values) if row != 6] == [1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 3.0]
     assert {row: fault.kind for row, fault in values.stopped.items()} == {
@@ -71,7 +70,7 @@ def test_what_a_known_reward_cannot_judge_is_wrong_and_what_the_task_spoils_is_i
 
 def test_a_worker_that_something_else_killed_is_no_answer_s_fault(known: str, tmp_path: Path) -> None:
     task = Task(id="a", prompt=str(tmp_path / "flag"), answer="1")
-    with WorkerPool([known], num_workers=1) as workers:
+    with Panel({known: "--reward"}, num_workers=1) as workers:
         values = workers.judge(known, rows(["a", "once", "bb"], task))
     assert values.values == [1.0, 4.0, 2.0] and not values.stopped and not values.faults
 
@@ -105,7 +104,7 @@ def test_many_time_outs_lower_the_limit_for_the_rest_of_the_step(user_folder: Pa
     name = "worker_rewards:odd"
     tasks = [Task(id=f"{i}", prompt="x", answer="1") for i in range(40)]
     bombs = Rows(tasks=tasks, texts=["hang"] * 40, token_ids=[()] * 40)
-    with WorkerPool([name], num_workers=2, timeout_seconds=1.0, is_capped=True) as workers:
+    with Panel({name: "--reward"}, num_workers=2, timeout_seconds=1.0, is_run=True) as workers:
         values = workers.judge(name, bombs)
         limits = {fault.reason.split(" s ")[0].split()[-1] for fault in values.faults.values()}
         hurried = [fault.is_hurried for fault in values.faults.values()]
@@ -153,10 +152,10 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
 def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Path, message: Any) -> None:
     """As if the function had written to the socket: the message comes instead of the first job's answer."""
     name = "worker_rewards:odd"
-    with WorkerPool([name], num_workers=1, timeout_seconds=100) as workers:
+    with Panel({name: "--reward"}, num_workers=1, timeout_seconds=100) as workers:
         workers.judge(name, rows(["a"]))
         workers.submit(rows(["x"]).tasks, ["hang"])
-        [worker] = workers._dispatcher._workers
+        [worker] = workers._row_workers._workers
         wait_for(lambda: bool(worker.jobs))
         job = worker.jobs[0]
         frame = Frame(message)

@@ -12,7 +12,8 @@ import pytest
 
 from podsrl.errors import RewardError
 from podsrl.score.base import Rows, Values
-from podsrl.score.workers.pool import WorkerPool, default_workers
+from podsrl.score.panel import Panel
+from podsrl.score.workers.dispatcher import default_workers
 from podsrl.types import Task
 from waiting import is_alive, wait_for
 
@@ -29,7 +30,7 @@ def reason(values: Values, row: int) -> str:
 
 def test_mathematics_is_judged_in_another_process_that_has_no_torch(user_folder: Path) -> None:
     names = ["boxed_correct", "worker_rewards:process", "worker_rewards:loads_torch"]
-    with WorkerPool(names, num_workers=1) as workers:
+    with Panel(dict.fromkeys(names, "--reward"), num_workers=1) as workers:
         texts = [r"\boxed{0.5}", r"\boxed{\sqrt{\frac14}}", "0.25", ""]
         assert workers.judge("boxed_correct", rows(texts)) == Values(values=[1.0, 1.0, 0.0, 0.0], faults={})
         [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
@@ -38,7 +39,7 @@ def test_mathematics_is_judged_in_another_process_that_has_no_torch(user_folder:
 
 
 def test_a_worker_is_given_the_whole_task(user_folder: Path) -> None:
-    with WorkerPool(["worker_rewards:columns"], num_workers=1) as workers:
+    with Panel({"worker_rewards:columns": "--reward"}, num_workers=1) as workers:
         chat = Task(id="c", prompt=({"role": "user", "content": "x"},), answer="1", columns={"level": 40})
         assert workers.judge("worker_rewards:columns", rows(["ab"])).values == [3.0 + len("What is half of one?") + 2]
         assert workers.judge("worker_rewards:columns", rows(["ab"], chat)).values == [40.0 + 1 + 2]
@@ -50,7 +51,7 @@ def test_what_a_function_imports_later_is_imported_before_the_first_completion(
     name = "worker_rewards:has_module"
     monkeypatch.setattr(importlib.import_module("worker_rewards").has_module, "worker_modules", {"own_module"})
     (user_folder / "own_module.py").touch()
-    with WorkerPool([name], num_workers=1) as workers:
+    with Panel({name: "--reward"}, num_workers=1) as workers:
         assert workers.judge(name, rows(["a"])).values == [1.0]
     assert "own_module" not in sys.modules
 
@@ -60,7 +61,7 @@ def test_what_crashes_hangs_or_wants_too_much_memory_spoils_its_own_row_only(
 ) -> None:
     name = "worker_rewards:odd"
     texts = ["a", "crash", "bb", "hang", "exit", "greedy", "raise", "print", "ccc"]
-    with WorkerPool([name], num_workers=2, timeout_seconds=0.6) as workers:
+    with Panel({name: "--reward"}, num_workers=2, timeout_seconds=0.6) as workers:
         values = workers.judge(name, rows(texts))
     assert [values.values[row] for row in (0, 2, 7, 8)] == [1.0, 2.0, 5.0, 3.0]
     assert {row: fault.kind for row, fault in values.faults.items()} == {
@@ -79,16 +80,16 @@ def test_what_crashes_hangs_or_wants_too_much_memory_spoils_its_own_row_only(
 
 
 def test_draws_from_torch_are_seeded_even_in_the_row_that_loads_it(user_folder: Path) -> None:
-    found = []
+    name, found = "worker_rewards:draw_torch", []
     for num_workers in (1, 2):
-        with WorkerPool(["worker_rewards:draw_torch"], num_workers=num_workers) as workers:
-            found.append(workers.judge("worker_rewards:draw_torch", rows(["a", "b", "c"])).values)
+        with Panel({name: "--reward"}, num_workers=num_workers, timeout_seconds=100) as workers:
+            found.append(workers.judge(name, rows(["a", "b", "c"])).values)
     assert found[0] == found[1] and len(set(found[0])) == 3
 
 
 def test_equal_rows_are_judged_once(user_folder: Path) -> None:
     name = "worker_rewards:odd"
-    with WorkerPool([name], num_workers=1, timeout_seconds=0.4) as workers:
+    with Panel({name: "--reward"}, num_workers=1, timeout_seconds=0.4) as workers:
         start = time.monotonic()
         values = workers.judge(name, rows(["hang"] * 1000))
         assert time.monotonic() - start < 300  # one after the other they would take 400 s
@@ -97,7 +98,7 @@ def test_equal_rows_are_judged_once(user_folder: Path) -> None:
 
 def test_what_was_submitted_early_is_not_judged_again(user_folder: Path) -> None:
     name = "worker_rewards:process"
-    with WorkerPool([name], num_workers=1) as workers:
+    with Panel({name: "--reward"}, num_workers=1) as workers:
         workers.submit([TASK], ["a"])
         [first] = workers.judge(name, rows(["a"])).values
         os.kill(int(first), signal.SIGKILL)  # the next worker has another process id
@@ -110,9 +111,9 @@ def test_what_was_submitted_early_is_not_judged_again(user_folder: Path) -> None
 
 
 def test_what_nobody_asks_for_does_not_pile_up(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podsrl.score.workers.pool.MAX_WAITING", 3)
+    monkeypatch.setattr("podsrl.score.panel.MAX_WAITING", 3)
     name = "worker_rewards:process"
-    with WorkerPool([name], num_workers=1) as workers:
+    with Panel({name: "--reward"}, num_workers=1) as workers:
         first = workers.judge(name, rows(list("abcdef"))).values[0]
         workers.forget([TASK], ["f"])
         os.kill(int(first), signal.SIGKILL)  # the next worker has another process id
@@ -122,7 +123,7 @@ def test_what_nobody_asks_for_does_not_pile_up(user_folder: Path, monkeypatch: p
 
 
 def test_answers_come_while_the_caller_does_something_else(user_folder: Path) -> None:
-    with WorkerPool(["worker_rewards:length"], num_workers=1) as workers:
+    with Panel({"worker_rewards:length": "--reward"}, num_workers=1) as workers:
         workers.submit([TASK], ["a"])
         [(_, job)] = workers._jobs.values()
         wait_for(lambda: job.outcome is not None)
@@ -131,7 +132,7 @@ def test_answers_come_while_the_caller_does_something_else(user_folder: Path) ->
 
 def test_the_caller_may_be_any_thread(user_folder: Path) -> None:
     found: list[Values] = []
-    with WorkerPool(["worker_rewards:length"], num_workers=1) as workers:
+    with Panel({"worker_rewards:length": "--reward"}, num_workers=1) as workers:
         judge = threading.Thread(target=lambda: found.append(workers.judge("worker_rewards:length", rows(["a"]))))
         judge.start()
         judge.join()
@@ -142,7 +143,7 @@ def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Pa
     fails_elsewhere = f"import os\n1 / (os.getpid() == {os.getpid()})\ndef odd(task, text): return 1.0\n"
     (tmp_path / "worker_rewards.py").write_text(fails_elsewhere)
     with (
-        WorkerPool(["worker_rewards:odd"], num_workers=1) as workers,
+        Panel({"worker_rewards:odd": "--reward"}, num_workers=1) as workers,
         pytest.raises(RewardError, match=r"could not load \['worker_rewards:odd'\]: UsageError: .*ZeroDivisionError"),
     ):
         workers.judge("worker_rewards:odd", rows(["a"]))
@@ -150,9 +151,9 @@ def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Pa
 
 def test_a_worker_that_dies_while_it_loads_is_an_error(tmp_path: Path, user_folder: Path) -> None:
     spared = f"import os\nif os.getpid() != {os.getpid()}:\n    os._exit(7)\n"  # this process may import it too
-    (tmp_path / "worker_rewards.py").write_text(f"{spared}odd = len\n")
+    (tmp_path / "worker_rewards.py").write_text(f"{spared}def odd(task, text): return 1.0\n")
     with (
-        WorkerPool(["worker_rewards:odd"], num_workers=2) as workers,
+        Panel({"worker_rewards:odd": "--reward"}, num_workers=2) as workers,
         pytest.raises(
             RewardError, match=r"a reward worker died \(exit code 7\) while it loaded \['worker_rewards:odd'\]"
         ),
@@ -161,7 +162,7 @@ def test_a_worker_that_dies_while_it_loads_is_an_error(tmp_path: Path, user_fold
 
 
 def test_workers_that_nobody_holds_any_more_end(user_folder: Path) -> None:
-    workers = WorkerPool(["worker_rewards:process"], num_workers=1)
+    workers = Panel({"worker_rewards:process": "--reward"}, num_workers=1)
     [pid] = workers.judge("worker_rewards:process", rows(["a"])).values
     del workers
     wait_for(lambda: not is_alive(int(pid)))
@@ -170,11 +171,12 @@ def test_workers_that_nobody_holds_any_more_end(user_folder: Path) -> None:
 MAIN = """
 import sys, time
 from podsrl.score.base import Rows
-from podsrl.score.workers.pool import WorkerPool
+from podsrl.score.panel import Panel
 from podsrl.types import Task
 
 task = Task(id="a", prompt="x", answer="1")
-workers = WorkerPool(["worker_rewards:process", "worker_rewards:odd"], num_workers=1, timeout_seconds=100)
+names = ("worker_rewards:process", "worker_rewards:odd")
+workers = Panel(dict.fromkeys(names, "--reward"), num_workers=1, timeout_seconds=100)
 print(workers.judge("worker_rewards:process", Rows(tasks=[task], texts=["a"], token_ids=[()])).values[0], flush=True)
 workers.judge("worker_rewards:odd", Rows(tasks=[task], texts=["hang"], token_ids=[()]))
 """
@@ -204,9 +206,9 @@ def test_no_worker_outlives_the_main_process_or_says_a_word(
 
 def test_time_in_which_the_whole_process_stood_still_does_not_count(user_folder: Path) -> None:
     name = "worker_rewards:odd"
-    with WorkerPool([name], num_workers=1, timeout_seconds=100) as workers:
+    with Panel({name: "--reward"}, num_workers=1, timeout_seconds=100) as workers:
         workers.judge(name, rows(["a"]))
-        dispatcher = workers._dispatcher
+        dispatcher = workers._row_workers
         workers.submit([TASK], ["hang"])
         wait_for(lambda: bool(dispatcher._workers[0].jobs))
         dispatcher._last_poll -= 1000  # as if the machine had slept
@@ -227,7 +229,7 @@ def test_cores_are_shared_among_the_processes_of_a_machine(monkeypatch: pytest.M
 
 def test_the_supervisor_sleeps_after_a_worker_has_died(user_folder: Path) -> None:
     """One that spins is running, or ready to, whenever it is looked at, on a busy machine too."""
-    with WorkerPool(["worker_rewards:odd", "worker_rewards:process"], num_workers=1) as workers:
+    with Panel({"worker_rewards:odd": "--reward", "worker_rewards:process": "--reward"}, num_workers=1) as workers:
         crashed = workers.judge("worker_rewards:odd", rows(["crash"]))
         assert crashed.faults[0].kind == "died"
         [worker] = workers.judge("worker_rewards:process", rows(["a"])).values

@@ -35,7 +35,7 @@ from podsrl.run.before.prepare import Found, find
 from podsrl.run.before.sizes import at_most
 from podsrl.run.health import REASONS
 from podsrl.score import Scorer
-from podsrl.score.workers.pool import default_workers
+from podsrl.score.workers.dispatcher import default_workers
 from podsrl.types import Completion, Rollout, Task
 
 _RIGHT = {"boxed_correct": "\\boxed{{{}}}", "math_correct": "<answer>{}</answer>"}

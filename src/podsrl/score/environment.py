@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from podsrl.errors import UsageError
 from podsrl.score.base import Fault
 from podsrl.score.rewards import is_importable_by_workers
-from podsrl.score.workers.dispatcher import Dispatcher
+from podsrl.score.workers.dispatcher import MEMORY_BYTES, Dispatcher
 from podsrl.score.workers.jobs import write_task
-from podsrl.score.workers.pool import MEMORY_BYTES, default_workers
 from podsrl.score.workers.tools import find_replies, find_tools
 from podsrl.score.workers.turns import WANTED, Reply, TurnJob
 from podsrl.score.workers.worker import Setup
@@ -50,7 +49,7 @@ class Environment:
         """The functions by the names that the model calls; empty: a function of the user's answers."""
         modules = tuple(sorted(getattr(found[self.name], "worker_modules", ())))
         setup = Setup(names=names, memory_bytes=MEMORY_BYTES, what=what, modules=modules)
-        self._dispatcher = Dispatcher(setup, workers or default_workers(), timeout_seconds, is_capped=True)
+        self._dispatcher = Dispatcher(setup, workers, timeout_seconds, is_capped=True)
         self._end = weakref.finalize(self, self._dispatcher.close)
 
     def ask(self, task: Task, turns: Sequence[str]) -> TurnJob:

@@ -103,7 +103,7 @@ class Scorer:
             num_workers=workers,
             timeout_seconds=timeout_seconds,
             batch_timeout_seconds=batch_timeout_seconds,
-            is_capped=True,
+            is_run=True,
         )
         self.stats = ScoreStats()
         """Counts since it was last replaced."""

@@ -187,7 +187,6 @@ def check_rewards(
             num_workers=num_workers,
             timeout_seconds=timeout_seconds,
             batch_timeout_seconds=batch_timeout_seconds,
-            has_quick_here=False,
         )
         labelled = stored if name == correct else ()
         checks.append(_check(name, function, rewards.get(name, 0.0), new_panel, rows, tell, labelled))

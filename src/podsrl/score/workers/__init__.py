@@ -1,6 +1,5 @@
 """Processes that call slow reward functions, within limits of time and memory.
 
-pool.py        `WorkerPool` and `BatchWorker`, which the main process uses
 dispatcher.py  the thread that hands out jobs, enforces the limits and replaces workers
 handle.py      the main process's end of one worker
 supervisor.py  the process between both: starts workers, and kills all that they leave running

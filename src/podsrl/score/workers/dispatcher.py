@@ -20,6 +20,7 @@ from typing import Any
 
 from podsrl.errors import RewardError
 from podsrl.lib.channel import Malformed
+from podsrl.lib.machine import num_cores
 from podsrl.score.base import Fault
 from podsrl.score.rewards import SLOW
 from podsrl.score.workers.handle import WorkerHandle
@@ -28,6 +29,10 @@ from podsrl.score.workers.worker import Setup
 
 MAX_CHUNK = 32
 """Jobs sent at once: enough that the socket's cost vanishes, few enough that the work stays balanced."""
+MAX_WORKERS = 16
+"""By default: this many judge thousands of completions per second, and each takes some 100 MB."""
+MEMORY_BYTES = 2 << 30
+"""Data that a worker of the row form, an environment or tools may hold."""
 START_SECONDS = 120.0
 """Limit for a worker to load its functions."""
 FULL_LIMITS_PER_STEP = 3
@@ -41,11 +46,17 @@ _MAX_DEATHS = 2
 """Only a completion's text can make a known reward kill its worker; a second try tells that from an outer cause."""
 
 
+def default_workers() -> int:
+    """One per core, shared out among the processes that torchrun started on this machine; at most `MAX_WORKERS`."""
+    return max(1, min(MAX_WORKERS, num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
 class Dispatcher:
     """Owner of the worker processes. Its thread alone talks to them.
 
-    A worker has `start_seconds` to load its functions, and gets `max_chunk` jobs at once, each with a limit of
-    `timeout_seconds`; with `is_capped`, time-outs lower the limit until `new_step` (see `FULL_LIMITS_PER_STEP`).
+    There are `num_workers` of them; 0: `default_workers()`. A worker has `start_seconds` to load its functions, and
+    gets `max_chunk` jobs at once, each with a limit of `timeout_seconds`; with `is_capped`, time-outs lower the limit
+    until `new_step` (see `FULL_LIMITS_PER_STEP`).
     """
 
     def __init__(
@@ -58,10 +69,11 @@ class Dispatcher:
         start_seconds: float = START_SECONDS,
         is_capped: bool = False,
     ) -> None:
-        self._setup, self._num_workers, self._timeout_seconds = setup, num_workers, timeout_seconds
+        self._setup, self._timeout_seconds = setup, timeout_seconds
+        self._num_workers = num_workers or default_workers()
         self._worker = f"a {setup.what} worker"
         self._max_chunk, self._start_seconds = max_chunk, start_seconds
-        self._halving_seconds = FULL_LIMITS_PER_STEP * timeout_seconds * num_workers if is_capped else math.inf
+        self._halving_seconds = FULL_LIMITS_PER_STEP * timeout_seconds * self._num_workers if is_capped else math.inf
         self._lost_seconds = 0.0
         self._workers: list[WorkerHandle] = []
         self._queue: deque[Any] = deque()

@@ -61,7 +61,6 @@ def attack_rewards(
         num_workers=num_workers,
         timeout_seconds=timeout_seconds,
         batch_timeout_seconds=batch_timeout_seconds,
-        has_quick_here=False,
     ) as panel:
         progress(0, 1, "honest completions")
         honest_rows = _rows([target for target, _, _ in honest], honest_texts)
