@@ -268,16 +268,6 @@ def test_usage_errors_name_what_was_given(tmp_path: Path, run_folder: Path) -> N
     assert not out.exists()
 
 
-def test_a_figure_of_one_panel_is_as_wide_as_a_panel_and_not_as_the_page(tmp_path: Path) -> None:
-    """A figure of 3.2 inches at 110 pixels an inch; the style keeps it from growing, on a phone too."""
-    page = write_report([write_comparison(tmp_path / "cmp", costs=["seconds"])], tmp_path / "report.html").read_text()
-    [panel] = re.findall(r'<svg [^>]*label="held-out accuracy against training seconds"[^>]*>', page)
-    assert 'style="--own-width: 352px"' in panel
-    rules = dict(re.findall(r"^ *([^{}\n]*svg\.plot) \{ (.*) \}$", page, flags=re.MULTILINE))
-    assert "max-width: var(--own-width);" in rules["svg.plot"]
-    assert rules[".readable > svg.plot"] == "min-width: min(1000px, var(--own-width));"
-
-
 def test_a_drawing_is_one_element_in_the_pages_colours() -> None:
     figure = stage_figure({"a": dict.fromkeys((*SHOWN_STAGES, OTHER), 1.0)})
     drawing = str(inline_svg(figure, "x", 'say "<5" \\1'))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podsrl.cli.console import output, print_paragraph, split_words
+from podsrl.cli.console import AsJson, output, print_paragraph, split_words
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, meant_by
 from podsrl.config.options import (
@@ -40,7 +40,7 @@ def show_config(
         bool, typer.Option("--resolved", help="Print a whole config as TOML: defaults, then CONFIG, then flags.")
     ] = False,
     of: Annotated[str, typer.Option(help="The command whose options to list: train, compare or pretrain.")] = "train",
-    json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """List the options of a config: the values that each takes, its default and its meaning.
 

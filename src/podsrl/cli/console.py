@@ -26,8 +26,21 @@ output = _Printed()
 errors = _Printed(stderr=True)
 MAX_WIDTH = 100
 """Characters of a line of text, where the terminal is wider."""
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+ConfigName = Annotated[str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor --all lists them).")]
 RunOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")]
-"""Option of every command that starts a run."""
+Resume = Annotated[
+    Path | None, typer.Option(help="Resume the run in this folder; it reproduces the uninterrupted run's numbers.")
+]
+AllowChanges = Annotated[
+    bool,
+    typer.Option(
+        "--allow-changes",
+        help="With --resume: accept that data, tokenizer, first weights or own functions changed. The log notes it.",
+    ),
+]
+Plain = Annotated[bool, typer.Option(help="Print plain lines instead of a picture or a bar.")]
+"""Arguments that several commands have; the last five are those of a command that starts a run."""
 
 
 def split_words(first: str | None, rest: Sequence[str]) -> tuple[str | None, list[str]]:

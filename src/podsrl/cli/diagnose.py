@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from podsrl.cli.console import counted, output, print_paragraph, say
+from podsrl.cli.console import AsJson, counted, output, print_paragraph, say
 
 if TYPE_CHECKING:
     from podsrl.report.diagnose import Diagnosis
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def diagnose(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Say what a run spent its rollouts on, what its parts would have saved, and what to try first.
 

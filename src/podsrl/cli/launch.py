@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import RunOut, errors, split_words
+from podsrl.cli.console import AllowChanges, ConfigName, Plain, Resume, RunOut, errors, split_words
 from podsrl.cli.progress import waiting
-from podsrl.cli.train import ALLOW_CHANGES, check_resumes, run_folder
+from podsrl.cli.train import run_folder
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError, printable
 from podsrl.lib.child import how_it_ended
@@ -22,17 +22,15 @@ from podsrl.scale.launch import INTERRUPTED, End
 
 def launch(
     context: typer.Context,
-    config: Annotated[
-        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor --all lists them).")
-    ] = None,
+    config: ConfigName = None,
     processes: Annotated[
         int,
         typer.Option(help="Number of processes of this machine; each takes a GPU, or a share of the cores."),
     ] = 0,
     out: RunOut = None,
-    resume: Annotated[Path | None, typer.Option(help="Resume the run in this folder.")] = None,
-    allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
-    plain: Annotated[bool, typer.Option(help="Print plain lines instead of a live display.")] = False,
+    resume: Resume = None,
+    allow_changes: AllowChanges = False,
+    plain: Plain = False,
 ) -> None:
     """Train with several processes on this machine: the same numbers as with one, up to rounding.
 
@@ -56,8 +54,7 @@ def launch(
     if processes < 1:
         got = f"--processes {processes}: " if processes else ""
         raise UsageError(f"{got}pods launch wants --processes K, at least 1, e.g. `pods launch --processes 2 pods`")
-    folder = run_folder("pods launch --processes 2 pods", config, resume, out)
-    check_resumes(resume, allow_changes=allow_changes)
+    folder = run_folder("pods launch --processes 2 pods", config, resume, out, allow_changes=allow_changes)
     flags = {"allow_changes": allow_changes, "plain": plain}
     options = [f"--{name.replace('_', '-')}" for name, is_given in flags.items() if is_given]
 

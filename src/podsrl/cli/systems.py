@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from podsrl.cli.console import output, print_paragraph, say
+from podsrl.cli.console import AsJson, output, print_paragraph, say
 from podsrl.config.options import toml_value
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 def systems(
     name: Annotated[str | None, typer.Argument(help="A system; without one, all are listed.")] = None,
     all_of_it: Annotated[bool, typer.Option("--all", help="Also show what each does, and what it sets.")] = False,
-    json: Annotated[bool, typer.Option(help="Print as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """List published ways to spend rollouts, which come as recipes, or describe one of them.
 

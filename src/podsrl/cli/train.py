@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from podsrl.cli.console import RunOut, counted, errors, new_folder, output, say, split_words
+from podsrl.cli.console import (
+    AllowChanges,
+    ConfigName,
+    Plain,
+    Resume,
+    RunOut,
+    counted,
+    errors,
+    new_folder,
+    output,
+    say,
+    split_words,
+)
 from podsrl.cli.dry_run import show_plan
 from podsrl.cli.progress import TrainDisplay, bar
 from podsrl.config.files import read_tree
@@ -28,14 +40,13 @@ DryRunMemory = Annotated[
         help="With --dry-run: say whether the run fits into this size, such as 24GiB, and which options make it fit."
     ),
 ]
-ALLOW_CHANGES = "With --resume: accept that data, tokenizer, first weights or own functions changed. The log notes it."
 
 
-def run_folder(example: str, config: str | None, resume: Path | None, out: Path | None) -> Path:
+def run_folder(example: str, config: str | None, resume: Path | None, out: Path | None, *, allow_changes: bool) -> Path:
     """The folder of a run that is started (with `config`) or resumed.
 
     Raises:
-        UsageError: both or neither, or --out with --resume.
+        UsageError: both or neither, --out with --resume, or a change is accepted and nothing is resumed.
     """
     if (config is None) == (resume is None):
         got = "neither" if config is None else "both"
@@ -43,26 +54,18 @@ def run_folder(example: str, config: str | None, resume: Path | None, out: Path 
         raise UsageError(f"{command} wants either a CONFIG or --resume RUN, and got {got}, e.g. `{example}`")
     if resume is not None and out is not None:
         raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
-    return resume or out or new_folder(Path(str(config)).stem)
-
-
-def check_resumes(resume: Path | None, *, allow_changes: bool) -> None:
-    """UsageError: a change is accepted, but nothing is resumed."""
     if allow_changes and resume is None:
         raise UsageError("--allow-changes: only a resumed run has something to go on from; add --resume RUN")
+    return resume or out or new_folder(Path(str(config)).stem)
 
 
 def train(
     context: typer.Context,
-    config: Annotated[
-        str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor --all lists them).")
-    ] = None,
+    config: ConfigName = None,
     out: RunOut = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Resume the run in this folder; it reproduces the uninterrupted run's numbers.")
-    ] = None,
-    allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
-    plain: Annotated[bool, typer.Option(help="Print plain lines instead of a picture or a bar.")] = False,
+    resume: Resume = None,
+    allow_changes: AllowChanges = False,
+    plain: Plain = False,
     dry_run: DryRun = False,
     processes: Annotated[int, typer.Option(help="With --dry-run: plan a run with this many processes.")] = 1,
     memory: DryRunMemory = None,
@@ -87,8 +90,7 @@ def train(
     To look at a run while it trains, use pods watch runs/mine or pods report runs/mine --live.
     """
     config, overrides = split_words(config, context.args)
-    folder = run_folder("pods train pods", config, resume, out)
-    check_resumes(resume, allow_changes=allow_changes)
+    folder = run_folder("pods train pods", config, resume, out, allow_changes=allow_changes)
     loaded = load_config(config, overrides) if config is not None else None
     if dry_run or processes != 1 or json or all_of_it or memory is not None:
         words, asked = [str(config), *overrides], {"is_asked_for": dry_run, "is_all": all_of_it}

@@ -12,8 +12,8 @@ def compact(value: float) -> str:
     """Write a number in few characters.
 
     Example:
-        >>> compact(0.01234), compact(3.14159), compact(1234.5), compact(12345), compact(2_500_000)
-        ('0.012', '3.14', '1234', '12.3k', '2.5M')
+        >>> compact(0.01234), compact(-3.14159), compact(9999), compact(12345), compact(2_500_000), compact(1e-6)
+        ('0.012', '-3.14', '9999', '12.3k', '2.5M', '1e-06')
     """
     for size, unit, suffix in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= size:
@@ -27,8 +27,8 @@ def duration(seconds: float, *, longest: float | None = None) -> str:
     """Write a duration in seconds, minutes or hours; `longest` sets the unit, so that several durations share one.
 
     Example:
-        >>> duration(90), duration(600), duration(5400, longest=10800)
-        ('90 s', '10 min', '1.5 h')
+        >>> duration(12.34), duration(116), duration(600), duration(7200), duration(5400, longest=10800)
+        ('12.3 s', '116 s', '10 min', '120 min', '1.5 h')
     """
     reference = seconds if longest is None else longest
     size, unit = next(((size, unit) for size, unit, least in _UNITS if reference >= least), _UNITS[-1][:2])

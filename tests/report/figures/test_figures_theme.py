@@ -22,34 +22,7 @@ from podsrl.report.figures.theme import (
     plain,
     spread,
 )
-from podsrl.report.numbers import compact, duration
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *((0, "0"), (0.05, "0.05"), (0.01234, "0.012"), (1.5, "1.5"), (-3.14159, "-3.14"), (999, "999")),
-        *((9999, "9999"), (12345, "12.3k"), (2.5e6, "2.5M"), (3e9, "3G"), (1e-6, "1e-06")),
-    ],
-)
-def test_a_number_is_written_in_few_characters(value: float, text: str) -> None:
-    assert compact(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (12.34, "12.3 s"),
-        (116, "116 s"),
-        (300, "5 min"),
-        (7200, "120 min"),
-        (10800, "3 h"),
-        (900000, "250 h"),
-    ],
-)
-def test_a_duration_is_written_in_the_unit_that_suits_it(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+from podsrl.report.numbers import duration
 
 
 def test_every_shown_stage_and_fate_has_a_colour_of_its_own() -> None:
