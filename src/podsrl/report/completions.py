@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,31 +15,14 @@ from podsrl.report.page import render_page, write_page
 from podsrl.tools.completions import Stored, read_completions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(NamedTuple):
     """One question with its completions, in the file's order."""
 
     id: str
     prompt: str
     """Chat messages are written as "role: content", one after another."""
     answer: str
-    completions: tuple[Stored, ...]
-
-    @property
-    def num_right(self) -> int:
-        """Completions that are known to be right."""
-        return sum(one.label is True for one in self.completions)
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether some are right and others are not."""
-        return 0 < self.num_right < len(self.completions)
-
-    @property
-    def mean_reward(self) -> float | None:
-        """Mean over the completions that have a reward."""
-        rewards = [one.reward for one in self.completions if one.reward is not None]
-        return sum(rewards) / len(rewards) if rewards else None
+    completions: Sequence[Stored]
 
 
 def write_completions_report(path: Path, out: Path, *, max_questions: int = 300) -> Path:
@@ -81,6 +64,6 @@ def _questions(stored: Sequence[Stored]) -> list[Question]:
         name = "" if one.task.id == one.where else one.task.id  # a file without ids names each line
         found.setdefault((name, prompt, one.task.answer), []).append(one)
     return [
-        Question(id=name or f"question {number}", prompt=prompt, answer=answer, completions=tuple(completions))
+        Question(name or f"question {number}", prompt, answer, completions)
         for number, ((name, prompt, answer), completions) in enumerate(found.items(), start=1)
     ]

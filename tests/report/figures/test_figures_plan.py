@@ -30,7 +30,8 @@ def test_one_is_white_and_equal_factors_are_equally_far_from_it() -> None:
     def colors(*ratios: float | None) -> np.ndarray:
         cells = [cell(n, 2, ratio) for n, ratio in enumerate(ratios, start=2)]
         axes = plan_heatmap({"own": cells[0], "best": cells[1], "candidates": cells}).axes[0]
-        return axes.get_images()[0].get_array()[0]
+        [image] = axes.get_images()
+        return image.to_rgba(image.get_array())[0]
 
     one, twice, half, _, none = colors(1.0, 2.0, 0.5, 4.0, None)
     np.testing.assert_allclose(one[:3], 0.97, atol=0.03)

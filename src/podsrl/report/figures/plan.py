@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from matplotlib import colormaps
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from podsrl.report.figures import theme
 from podsrl.report.numbers import MISSING
 
-Array = npt.NDArray[np.float64]
+_DARK = 0.6
+"""From this share of the scale on, a colour wants white text."""
 
 
 def plan_heatmap(result: Mapping[str, Any]) -> Figure:
@@ -34,8 +32,9 @@ def plan_heatmap(result: Mapping[str, Any]) -> Figure:
     own, best = (f"{result[name]['num_rollouts']} → {result[name]['num_kept']}" for name in ("own", "best"))
     figure = theme.new_figure(1.8 + 1.15 * len(sizes), 1.2 + 0.72 * len(kept))
     axes = figure.subplots()
-    colors = _colors(ratios)
-    axes.imshow(colors, aspect="auto", interpolation="nearest")
+    logs = np.log2(ratios)
+    reach = max(1.0, float(np.nanmax(np.abs(logs), initial=0.0)))  # near-ones alone do not shout
+    axes.imshow(logs, cmap="RdBu", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest")
     theme.style(axes, f"Progress per second, beside {own} (best: {best})")
     axes.grid(visible=False)
     axes.tick_params(length=0, labelcolor=theme.INK)
@@ -43,24 +42,8 @@ def plan_heatmap(result: Mapping[str, Any]) -> Figure:
     axes.set_xticks(range(len(sizes)), [f"n = {n}" for n in sizes])
     axes.spines["bottom"].set_visible(False)
     for (row, col), ratio in np.ndenumerate(ratios):
-        text, color = f"{ratio:.2f}×" if ratio > 0 else MISSING, _readable_on(colors[row, col])
+        text, color = f"{ratio:.2f}×", theme.PAPER if abs(logs[row, col]) > _DARK * reach else theme.ON_BAR
+        if np.isnan(ratio):
+            text, color = MISSING, theme.MUTED
         axes.text(col, row, text, ha="center", va="center", fontsize=11, color=color, weight="bold")
     return figure
-
-
-def _colors(ratios: Array) -> Array:
-    """[M, N] ratios above 0 or NaN as [M, N, 4] colours; at least a factor of two each way, so that a table of
-    near-ones does not shout."""
-    logs = np.log2(ratios)
-    reach = max(1.0, float(np.nanmax(np.abs(logs), initial=0.0)))
-    colors = np.array(colormaps["RdBu"](Normalize(-reach, reach)(np.nan_to_num(logs))), dtype=np.float64)
-    colors[np.isnan(logs)] = 0.0  # transparent
-    return colors
-
-
-def _readable_on(rgba: Array) -> str:
-    """Dark text on light cells, white on dark ones, by relative luminance; quiet text where there is no cell."""
-    if rgba[3] == 0:
-        return theme.MUTED
-    luminance = float(np.dot(rgba[:3], (0.2126, 0.7152, 0.0722)))
-    return theme.ON_BAR if luminance > 0.45 else theme.PAPER
