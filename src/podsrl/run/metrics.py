@@ -26,26 +26,16 @@ def step_metrics(result: StepResult) -> Json:
     rollouts, left_out = _judged(result.fresh), _judged(result.left_out)
     pools = list(result.pools())
     kept = [rollout for _, of_pool in pools for rollout in of_pool]
-    valid_rewards = [np.array([r.reward for r in pool if r.is_valid]) for pool, _ in pools]
+    rewards = [np.array([r.reward for r in pool if r.is_valid]) for pool, _ in pools]
     kept_rewards = [np.array([r.reward for r in of_pool]) for _, of_pool in pools]
-    judged_rewards = [rollout.reward for rollout in (*rollouts, *left_out) if rollout.is_valid]
-    stats, counts = result.update.stats, _token_counts(result, rollouts, kept)
+    tokens = _token_counts(result, rollouts, kept)
     metrics = {
         "step": result.progress.step,
         "version": result.progress.version,
-        **counts,
-        "reward/all": _mean(np.concatenate([np.empty(0), *valid_rewards])),  # there may be no group at all
-        "reward/kept": _mean(np.concatenate([np.empty(0), *kept_rewards])),
-        "reward/min": min(judged_rewards, default=None),
-        "reward/max": max(judged_rewards, default=None),
-        "reward_std/all": _mean(np.array([_std(rewards) for rewards in valid_rewards])),
-        "reward_std/kept": _mean(np.array([_std(rewards) for rewards in kept_rewards])),
-        **_by_reward_function(rollouts),
-        "accuracy/all": _mean(
-            np.array([r.is_correct for r in (*rollouts, *left_out) if r.origin != REPAIRED], dtype=np.float64)
-        ),
+        **tokens,
+        **_rewards(rewards, kept_rewards, rollouts, left_out),
         "groups/all": len(pools),
-        "groups/zero_signal": sum(not has_signal(rewards) for rewards in kept_rewards),
+        "groups/zero_signal": sum(not has_signal(each) for each in kept_rewards),
         "groups/invalid": sum(1 for _, of_pool in pools if not of_pool),
         "groups/mixed": sum(group.is_mixed for group in (*result.groups, *result.left_out)),
         "groups/all_wrong": sum(_is_all_wrong(group) for group in (*result.groups, *result.left_out)),
@@ -54,21 +44,49 @@ def step_metrics(result: StepResult) -> Json:
         "rollouts/kept": len(kept),
         "rollouts/left_out": len(left_out),
         "rollouts/probes": len(_judged(result.probes)),
-        **_guided(result),
-        **_repaired(rollouts),
+        **_guided(result, rollouts),
         **_lags(result),
         **_without_verdict(result, rollouts),
         "rollouts/truncated": sum(1 for rollout in rollouts if rollout.completion.finish_reason == "length"),
         **_turns(rollouts),
-        **_calls(rollouts),
         "length/all": _mean(_lengths(rollouts)),
         "length/kept": _mean(_lengths(kept)),
         "length/min": min(_lengths(rollouts).tolist(), default=None),
         "length/max": max(_lengths(rollouts).tolist(), default=None),
-        "histogram/rewards": _histogram([reward for rewards in valid_rewards for reward in rewards]),
-        "histogram/rewards_kept": _histogram([reward for rewards in kept_rewards for reward in rewards]),
+        "histogram/rewards": _histogram([reward for each in rewards for reward in each]),
+        "histogram/rewards_kept": _histogram([reward for each in kept_rewards for reward in each]),
         "histogram/lengths": _histogram(_lengths(rollouts)),
         "histogram/advantages": _histogram([float(np.mean(sample.advantage)) for sample in result.samples]),
+        **_update(result),
+        **_seconds(result, tokens["tokens/generated"]),
+    }
+    return {name: _as_json(value) for name, value in metrics.items()}
+
+
+def _rewards(
+    valid: Sequence[NDArray[Any]],
+    kept: Sequence[NDArray[Any]],
+    rollouts: Sequence[Rollout],
+    left_out: Sequence[Rollout],
+) -> Json:
+    judged = [rollout.reward for rollout in (*rollouts, *left_out) if rollout.is_valid]
+    answered = [rollout.is_correct for rollout in (*rollouts, *left_out) if rollout.origin != REPAIRED]
+    return {
+        "reward/all": _mean(np.concatenate([np.empty(0), *valid])),  # there may be no group at all
+        "reward/kept": _mean(np.concatenate([np.empty(0), *kept])),
+        "reward/min": min(judged, default=None),
+        "reward/max": max(judged, default=None),
+        "reward_std/all": _mean(np.array([_std(rewards) for rewards in valid])),
+        "reward_std/kept": _mean(np.array([_std(rewards) for rewards in kept])),
+        **_by_reward_function(rollouts),
+        "accuracy/all": _mean(np.array(answered, dtype=np.float64)),
+    }
+
+
+def _update(result: StepResult) -> Json:
+    stats = result.update.stats
+    fractions = {name: getattr(stats, name) for name in ("capped_fraction", "dropped_fraction")}
+    return {
         "loss": stats.loss,
         "grad_norm": result.update.grad_norm,
         "lr": result.lr,
@@ -76,26 +94,26 @@ def step_metrics(result: StepResult) -> Json:
         "kl": stats.kl,
         "clip_fraction": stats.clip_fraction,
         "logprob_gap": stats.logprob_gap,
-        **{
-            name: value
-            for name in ("capped_fraction", "dropped_fraction")
-            if (value := getattr(stats, name)) is not None
-        },
+        **{name: value for name, value in fractions.items() if value is not None},
         "updates/skipped": result.num_skipped_updates,
         "sync/weights_digest": result.weights_digest,
-        "memory/peak_generate_bytes": result.load.peak_generate_bytes,
-        **({} if (peak := result.load.peak_update_bytes) is None else {"memory/peak_update_bytes": peak}),
+    }
+
+
+def _seconds(result: StepResult, num_generated: int) -> Json:
+    """What the step took of the machine: memory, and time."""
+    load, total = result.load, result.total_seconds
+    return {
+        "memory/peak_generate_bytes": load.peak_generate_bytes,
+        **({} if load.peak_update_bytes is None else {"memory/peak_update_bytes": load.peak_update_bytes}),
         **{f"seconds/{stage}": seconds for stage, seconds in result.seconds.items()},
         **({} if result.overlapped_seconds is None else {"seconds/overlapped": result.overlapped_seconds}),
-        "seconds/total": result.total_seconds,
-        "seconds/tokens_per_second": counts["tokens/generated"] / result.total_seconds
-        if result.total_seconds
-        else None,
+        "seconds/total": total,
+        "seconds/tokens_per_second": num_generated / total if total else None,
         "seconds/train_elapsed": result.progress.train_seconds,
-        "seconds/cpu": result.load.cpu.used,
-        "seconds/cpu_wait": result.load.cpu.waited,
+        "seconds/cpu": load.cpu.used,
+        "seconds/cpu_wait": load.cpu.waited,
     }
-    return {name: _as_json(value) for name, value in metrics.items()}
 
 
 def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequence[Rollout]) -> Json:
@@ -182,20 +200,15 @@ def _is_all_wrong(group: Group) -> bool:
     return not any(rollout.is_correct for rollout in group.rollouts if rollout.is_valid)
 
 
-def _guided(result: StepResult) -> Json:
-    """Rollouts that were asked in another way than their task's, and those whose guided prompt was too long."""
-    everything = (*result.groups, *result.left_out, *result.probes)
-    origins = [(r.origin, r.prompt_ids) for group in everything for r in group.rollouts]
+def _guided(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
+    """Rollouts that were asked in another way than their task's, whose guided prompt was too long, or put right."""
+    everything = [r for group in (*result.groups, *result.left_out, *result.probes) for r in group.rollouts]
+    num_repaired = sum(rollout.origin == REPAIRED for rollout in rollouts)
     return {
-        "rollouts/guided": sum(1 for _, prompt_ids in origins if prompt_ids is not None),
-        "rollouts/guide_too_long": sum(1 for origin, _ in origins if origin == TOO_LONG),
+        "rollouts/guided": sum(rollout.prompt_ids is not None for rollout in everything),
+        "rollouts/guide_too_long": sum(rollout.origin == TOO_LONG for rollout in everything),
+        **({"rollouts/repaired": num_repaired} if num_repaired else {}),
     }
-
-
-def _repaired(rollouts: Sequence[Rollout]) -> Json:
-    """Rollouts that were put right, in steps in which there are some."""
-    count = sum(rollout.origin == REPAIRED for rollout in rollouts)
-    return {"rollouts/repaired": count} if count else {}
 
 
 def _lags(result: StepResult) -> Json:
@@ -221,15 +234,13 @@ def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
 
 
 def _turns(rollouts: Sequence[Rollout]) -> Json:
-    """Turns of the model per rollout, in steps in which an environment has answered some."""
+    """Turns of the model per rollout and calls of tools, in steps in which there are some."""
     counts = np.array([len(rollout.completion.turns) for rollout in rollouts], dtype=np.int64)
-    return {"turns/mean": _mean(counts), "turns/max": int(counts.max())} if max(counts, default=0) > 1 else {}
-
-
-def _calls(rollouts: Sequence[Rollout]) -> Json:
-    """Tool calls, and those that gave no result, in steps in which there were some."""
     calls = [is_good for rollout in rollouts for is_good in rollout.completion.calls]
-    return {"tools/calls": len(calls), "tools/failed": calls.count(False)} if calls else {}
+    return {
+        **({"turns/mean": _mean(counts), "turns/max": int(counts.max())} if max(counts, default=0) > 1 else {}),
+        **({"tools/calls": len(calls), "tools/failed": calls.count(False)} if calls else {}),
+    }
 
 
 def group_records(result: StepResult, tokenizer: Any = None) -> Iterator[Json]:
