@@ -363,7 +363,9 @@ def test_chunks_must_divide_both_numbers_and_keep_two_each() -> None:
 def test_four_bits_without_adapters_and_half_a_cosine_are_refused() -> None:
     assert "set lora.rank" in message_of("--model.load_in_4bit=true")
     assert "optim.schedule_steps = 0: 'cosine' wants" in message_of("--optim.schedule=cosine")
-    assert ": optim.schedule_steps = 10 has no effect on a constant rate" in message_of("--optim.schedule_steps=10")
+    assert ": optim.schedule_steps = 10 has no effect with optim.schedule = 'constant'" in message_of(
+        "--optim.schedule_steps=10"
+    )
     steps = ("--optim.schedule=cosine", "--optim.schedule_steps=5", "--optim.warmup_steps=5")
     assert "more than optim.warmup_steps = 5" in message_of(*steps)
 

@@ -20,11 +20,6 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_config_and_command_line_import_nothing_heavy() -> None:
-    done = python(f"import json, sys, podsrl, podsrl.config.load, podsrl.cli.main; {LOADED}")
-    assert (done.returncode, json.loads(done.stderr)) == (0, [])
-
-
 def test_help_of_every_command_needs_nothing_heavy() -> None:
     code = f"""
 import contextlib, io, json, sys

@@ -7,7 +7,8 @@ them; nothing here imports torch. `config/load.py` reads TOML files and flags.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -42,6 +43,21 @@ class Section(BaseModel):
     """Base of every section: unknown keys are errors, and values never change after checking."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    readers: ClassVar[Mapping[str, tuple[str, tuple[str, ...]]]] = {}
+    """Option -> the option of the section that decides whether it is read, and with which of its values."""
+
+    @model_validator(mode="after")
+    def _check_read(self) -> Self:
+        """What would be read by nothing is refused."""
+        section = type(self).__name__.removesuffix("Config").lower()
+        for name, (option, values) in self.readers.items():
+            value, reader = getattr(self, name), getattr(self, option)
+            if value != type(self).model_fields[name].default and reader not in values:
+                raise ValueError(
+                    f"{section}.{name} = {value:g} has no effect with {section}.{option} = {reader!r}: set "
+                    f"{section}.{option} = {' or '.join(map(repr, values))}, or leave {section}.{name} out"
+                )
+        return self
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         """What differs from the defaults."""
@@ -274,6 +290,8 @@ DEFAULT_COSTS = {
 class ReplayConfig(Section):
     """Groups of earlier steps, or of other runs, that are trained on too; docs/budgets.md."""
 
+    readers = {"surplus": ("unfinished", ("keep",)), "most_age": ("unfinished", ("keep",))}
+
     groups: Annotated[str, PART] = "nothing"
     """Which of them each step trains on besides its own. This option and the next two name parts, as those of
     `[budget]`."""
@@ -297,18 +315,6 @@ class ReplayConfig(Section):
             (10, 8)
         """
         return math.ceil(num_prompts * self.surplus - 1e-9) if self.unfinished == "keep" else num_prompts
-
-    @model_validator(mode="after")
-    def _check_idle(self) -> Self:
-        """What would be read by nothing is refused."""
-        for name in ("surplus", "most_age"):
-            value = getattr(self, name)
-            if self.unfinished == "drop" and value != type(self).model_fields[name].default:
-                raise ValueError(
-                    f"replay.{name} = {value} has no effect with replay.unfinished = 'drop'; leave it "
-                    "out, or set replay.unfinished = 'keep'"
-                )
-        return self
 
 
 class SelectConfig(Section):
@@ -371,6 +377,14 @@ class LossConfig(Section):
 class CorrectConfig(Section):
     """Correction for tokens that other weights drew than those that train on them; docs/losses.md has the formula."""
 
+    readers = {
+        "cap": ("weight", ("truncate", "mask", "sequence")),
+        "share": ("proximal", ("interpolated",)),
+        "window": ("proximal", ("average",)),
+        "reset": ("proximal", ("average",)),
+        "max_kl": ("drop", ("far_negative",)),
+    }
+
     proximal: Literal["behaviour", "step_start", "interpolated", "average"] = "behaviour"
     """Around which policy the importance ratio is bounded: "behaviour" (the one that drew the token), "step_start" (the
     weights at the start of the step's update), "interpolated" (between the one that drew it and the current one), or
@@ -400,32 +414,19 @@ class CorrectConfig(Section):
     their weighted gradients least (VCPO), at the price of a backward pass per row. It wants loss.clip = "none"."""
 
     @model_validator(mode="after")
-    def _check_idle(self) -> Self:
-        """What would be read by nothing is refused."""
+    def _check_weight(self) -> Self:
         if self.proximal == "behaviour" and self.weight != "none":
             raise ValueError(
                 f"correct.weight = {self.weight!r} with correct.proximal = 'behaviour', whose ratio to itself is 1: "
                 "set correct.proximal = 'step_start', or leave correct.weight out"
             )
-        readers = {
-            "cap": ("weight", ("truncate", "mask", "sequence")),
-            "share": ("proximal", ("interpolated",)),
-            "window": ("proximal", ("average",)),
-            "reset": ("proximal", ("average",)),
-            "max_kl": ("drop", ("far_negative",)),
-        }
-        for name, (option, values) in readers.items():
-            value, reader = getattr(self, name), getattr(self, option)
-            if value != type(self).model_fields[name].default and reader not in values:
-                raise ValueError(
-                    f"correct.{name} = {value:g} with correct.{option} = {reader!r}, which does not read it: set "
-                    f"correct.{option} = {' or '.join(map(repr, values))}, or leave correct.{name} out"
-                )
         return self
 
 
 class OptimConfig(Section):
     """The optimizer step (AdamW)."""
+
+    readers = {"schedule_steps": ("schedule", ("cosine",))}
 
     name: Literal["adamw", "adamw_8bit"] = "adamw"
     """AdamW, or AdamW with 8-bit moments (bitsandbytes: `pip install 'podsrl[quantized]'`)."""
@@ -469,11 +470,6 @@ class OptimConfig(Section):
 
     @model_validator(mode="after")
     def _check_schedule(self) -> Self:
-        if self.schedule == "constant" and self.schedule_steps:
-            raise ValueError(
-                f"optim.schedule_steps = {self.schedule_steps} has no effect on a constant rate; leave it out, or set "
-                "optim.schedule = 'cosine'"
-            )
         if self.schedule == "cosine" and self.schedule_steps <= self.warmup_steps:
             raise ValueError(
                 f"optim.schedule_steps = {self.schedule_steps}: 'cosine' wants the step at which the rate reaches 0, "

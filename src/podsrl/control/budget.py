@@ -118,7 +118,8 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
     """Check an ask; `known` has the groups of the step, and under "" the ask before it."""
     if not isinstance(ask, Ask):
         raise UsageError(f"{option} returned {short(ask)} among its asks; wanted an Ask")
-    start_ids, share = ask.start_ids, ask.start_share
+    start_ids: Any = ask.start_ids
+    share: Any = ask.start_share
     for name, is_right, wanted in (
         ("index", _is_whole(ask.index) and 0 <= ask.index < view.num_train, f"0 .. {view.num_train - 1}"),
         ("num_rollouts", _is_whole(ask.num_rollouts) and ask.num_rollouts >= 1, "1, 2, …"),

@@ -1,11 +1,12 @@
-"""The default budget: P questions of the stream with n rollouts each, in one round; all groups are trained on."""
+"""The defaults: P questions of the stream with n rollouts each, in one round; all of their groups are trained on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
-from podsrl.control.base import Enough, Guide, Keep, Questions, Recall, Rollouts, View
-from podsrl.types import Ask, Group
+from podsrl.control.base import Enough, Guide, Keep, Questions, Rollouts, View
+from podsrl.types import Ask
 
 
 def one_round() -> Enough:
@@ -53,10 +54,12 @@ def every() -> Keep:
     return keep
 
 
-def nothing() -> Recall:
-    """No group: of an earlier step, or that waits for a later one."""
+class Nothing:
+    """No group is closed, waits or comes from an earlier step, and no rollout is ended, forked or repaired."""
 
-    def groups(view: View) -> Sequence[Group]:
+    at: Collection[int] = ()
+    """`steer.prune` and `steer.branch` are shown no rollout."""
+
+    def __call__(self, *asked: object) -> Sequence[Any]:
+        """Nothing, whatever is asked."""
         return ()
-
-    return groups

@@ -26,38 +26,14 @@ import numpy as np
 from pydantic import Field
 from safetensors.numpy import load, save
 
-from podsrl.control.base import View
 from podsrl.errors import UsageError, short
 from podsrl.lib.part_states import split_states, whole_states
 from podsrl.lib.slots import Filled, Slots, make_slots
 from podsrl.lib.user_function import calling
 from podsrl.lib.watch import Act, End, Fork, Live, Note
-from podsrl.types import Completion, Group
 
 _PLAIN = "plain"
 """Name of what is no array: names, options and plain state, as JSON. An array's name has a "/"."""
-
-
-class Never:
-    """No group is closed, and no rollout is ended, forked or repaired."""
-
-    at: Collection[int] = ()
-
-    def close(self, view: View, group: Group) -> bool:
-        """Every group gets all rollouts that were asked."""
-        return False
-
-    def prune(self, live: Live) -> list[End]:
-        """Every rollout goes on."""
-        return []
-
-    def branch(self, live: Live) -> list[Fork]:
-        """Every rollout goes on alone."""
-        return []
-
-    def repair(self, view: View, group: Group) -> list[Completion]:
-        """Every rollout stays as it is."""
-        return []
 
 
 class Random:
