@@ -54,7 +54,7 @@ class Section(BaseModel):
             value, reader = getattr(self, name), getattr(self, option)
             if value != type(self).model_fields[name].default and reader not in values:
                 raise ValueError(
-                    f"{section}.{name} = {value:g} has no effect with {section}.{option} = {reader!r}: set "
+                    f"{section}.{name} = {value} has no effect with {section}.{option} = {reader!r}: set "
                     f"{section}.{option} = {' or '.join(map(repr, values))}, or leave {section}.{name} out"
                 )
         return self
