@@ -38,35 +38,23 @@ def test_folders_of_runs_are_sent_to_the_report_by_name(pods: Pods, tmp_path: Pa
     assert "pods report runs/a\n" in refusal(pods, "runs/a")
 
 
-def paced(monkeypatch: pytest.MonkeyPatch, step_seconds: float, load: float) -> list[list[str]]:
+def paced(monkeypatch: pytest.MonkeyPatch, step_seconds: float) -> list[list[str]]:
     """A machine on which a step takes so long; what the demo would then run."""
     monkeypatch.setattr("podsrl.plan.probe.measure_pace", lambda config: step_seconds)
-    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr("podsrl.lib.machine.num_cores", lambda: 2)
     ran: list[list[str]] = []
     monkeypatch.setattr("podsrl.cli.compare._compare", lambda source, overrides, *rest: ran.append(list(overrides)))
     return ran
 
 
-@pytest.mark.parametrize(("step_seconds", "load", "seconds"), [(0.1, 1.0, 60), (0.5, 2.4, 240), (0.3, 9.0, 120)])
+@pytest.mark.parametrize(("step_seconds", "seconds"), [(0.1, 60), (0.5, 240), (0.3, 120)])
 def test_the_demo_takes_the_seconds_that_two_measured_steps_ask_for(
-    pods: Pods, monkeypatch: pytest.MonkeyPatch, step_seconds: float, load: float, seconds: int
+    pods: Pods, monkeypatch: pytest.MonkeyPatch, step_seconds: float, seconds: int
 ) -> None:
-    ran = paced(monkeypatch, step_seconds, load)
+    ran = paced(monkeypatch, step_seconds)
     code, _, errors = pods("demo", "--jobs=1")
     assert code == 0 and ran[0][-1] == f"--base.stop.seconds={seconds}", errors
-
-
-def test_the_demo_on_a_machine_that_is_too_busy_ends_with_one_true_sentence(
-    pods: Pods, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = paced(monkeypatch, 1.2, 7.5)
-    code, _, errors = pods("demo", "--jobs=1")
-    assert code == 1 and ran == []
-    said = errors.splitlines()[-1]
-    assert said.startswith("failed: this machine is too busy") and "7.5 processes wanted 2 cores" in said
-    assert "1.2 s, 0.16 s where the demo was made" in said and said.endswith("pods demo --base.stop.seconds=480")
-    assert pods("demo", "--base.stop.seconds=60")[0] == 0 and pods("demo", "--quick")[0] == 0 and len(ran) == 2
+    assert pods("demo", "--base.stop.seconds=7")[0] == 0 and "--base.stop.seconds=7" in ran[1], "nothing is measured"
 
 
 def test_the_docs_example_runs(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +12,12 @@ import typer
 
 from podsrl.cli.compare_result import QUESTION
 from podsrl.cli.compare_result import shown as shown_result
-from podsrl.cli.console import counted, errors, new_folder, output, say, split_words
+from podsrl.cli.console import errors, new_folder, output, say, split_words
 from podsrl.cli.progress import evaluation_text, shown, waiting
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import CompareConfig
-from podsrl.errors import PodsError, UsageError
+from podsrl.errors import UsageError
 from podsrl.lib.imports import load
 from podsrl.lib.logs import LogTail
 from podsrl.lib.signals import exit_code
@@ -28,8 +27,6 @@ Json = dict[str, Any]
 QUICK = ("num_seeds=1", "base.stop.seconds=4", "base.eval.every_seconds=2", "base.task.num_eval=64")
 DEMO_SECONDS, DEMO_STEP_SECONDS = 60, 0.16
 """What the recipe gives each arm, and a step of its baseline where that was chosen (benchmarks/results/amd-zen-4)."""
-TOO_SLOW = 2.0
-"""So many times slower than that, a busy machine is too busy."""
 SECONDS = "base.stop.seconds"
 
 
@@ -118,11 +115,7 @@ def compare(
 
 
 def _demo_seconds(overrides: Sequence[str], folder: Path) -> int:
-    """Training seconds per arm: the recipe's, or as many more as steps are slower here; of a resumed demo, its own.
-
-    Raises:
-        PodsError: the machine is too busy for a comparison of seconds.
-    """
+    """Training seconds per arm: the recipe's, or as many more as steps are slower here; of a resumed demo, its own."""
     if (folder / "compare.toml").exists():
         return int(read_tree(folder / "compare.toml")["base"]["stop"]["seconds"])
     load("podsrl.plan.probe", "transformers.modeling_utils")
@@ -135,16 +128,12 @@ def _demo_seconds(overrides: Sequence[str], folder: Path) -> int:
     with waiting("measuring two steps"):
         step_seconds = measure_pace(member.config)
     seconds = demo_seconds(step_seconds, config.jobs, num_cores())
-    measured = f"a step took {pace_text(step_seconds)}, {DEMO_STEP_SECONDS:g} s where the demo was made"
-    wanted, cores = os.getloadavg()[0], num_cores()
-    if wanted > cores + 0.5 and step_seconds > TOO_SLOW * DEMO_STEP_SECONDS:
-        raise PodsError(
-            f"this machine is too busy for the demo ({wanted:.1f} processes wanted {counted(cores, 'core')}): "
-            f"{measured}; run it again when the machine is quiet, or all the same with {time_text(seconds)} per arm: "
-            f"pods demo --{SECONDS}={seconds}"
-        )
     if seconds > DEMO_SECONDS:
-        say(f"{measured}: each arm gets {time_text(seconds)} of training", errors)
+        say(
+            f"a step took {pace_text(step_seconds)}, {DEMO_STEP_SECONDS:g} s where the demo was made: each arm gets "
+            f"{time_text(seconds)} of training",
+            errors,
+        )
     return seconds
 
 

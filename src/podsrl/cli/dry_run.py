@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -225,8 +224,10 @@ def _print_advice(advice: MemoryAdvice, command: Sequence[str]) -> None:
         say(f"fits into {bound}: about {peak} at the peak, what libraries take for themselves not counted")
         return
     say(f"does not fit into {bound}: about {peak} at the peak. What helps, the cheapest first:")
-    for before, step in pairwise([advice, *advice.steps]):
+    before: MemoryAdvice | MemoryStep = advice
+    for step in advice.steps:
         _say_step(step, before, advice.bound_bytes)
+        before = step
     if not advice.is_possible:
         largest = max(advice.parts, key=lambda part: part.num_bytes)
         say(
