@@ -131,31 +131,6 @@ def ahead(files: Files) -> str:
     return per_processor(files("ahead"), text)
 
 
-def closing(files: Files) -> str:
-    """Tokens and decode steps with groups that are closed, over those without, by the share of right answers."""
-    result = newest(files("closing"))
-    if result is None:
-        return NOT_MEASURED
-
-    def text(rows: list[dict[str, Any]]) -> str:
-        lines: dict[str, dict[float, str]] = {}
-        for row in rows:
-            order = f", {row['order']}" if "order" in row else ""
-            cells = lines.setdefault(f"{row['lengths']}, {row['slots']} slots per group{order}", {})
-            cells[row["right"]] = f"{row['tokens']:.2f} ({row['steps']:.2f})"
-        shares = next(iter(lines.values()))
-        return table(
-            ("tokens (decode steps) where so many are right", *(f"{share:.0%}" for share in shares)),
-            [(name, *cells.values()) for name, cells in lines.items()],
-        )
-
-    return (
-        f"Of a group by itself, {result['groups']} groups per number:\n\n{text(result['group'])}\n\n"
-        f"Of a step of eight groups, by refill order:\n\n{text(result['step'])}\n\n"
-        f"{_closed_runs(result)}"
-    )
-
-
 def sampling(files: Files) -> str:
     """The schedules in the engine."""
     head = ("schedule", "steps", "tokens/s", "to micro groups", "KV bytes to full group", "recomputed")
@@ -177,21 +152,13 @@ def sampling(files: Files) -> str:
     return per_processor(files("infinite-sampling"), text)
 
 
-LENGTHS = {
-    "gsm8k": "those of GSM8K's solutions",
-    "geometric": "geometric, mean 20, cut at 128",
-    "steps": "runs of `builtin:steps`",
-}
-
-
 def waiting(files: Files) -> str:
-    """Decode steps per trained group where steps end early, by lengths and surplus."""
+    """Decode steps per trained group where steps end early, by surplus."""
     result = newest(files("waiting"))
     if result is None:
         return NOT_MEASURED
     rows = [
         (
-            LENGTHS[row["lengths"]],
             f"{row['surplus']:g}",
             f"{spread_text(row['fewer'])}×",
             f"{spread_text(row['as_many_slots'])}×",
@@ -201,7 +168,6 @@ def waiting(files: Files) -> str:
         for row in result["rows"]
     ]
     head = (
-        "lengths",
         "surplus",
         "fewer decode steps per trained group",
         "on as many slots",
@@ -210,17 +176,20 @@ def waiting(files: Files) -> str:
     )
     return (
         f"{where(result)}:\n\n{table(head, rows)}\n\nSteps of {result['groups']} groups of {result['rollouts']} "
-        f"rollouts, {result['steps']} in each of {result['seeds']} seeds, and {result['run_steps']} in each of "
-        f"{result['run_seeds']} in runs: median (lowest … highest) over seeds. Fewer than steps that wait for as many "
-        "groups; on as many slots: than steps that begin as many groups and train on all of them.\n"
+        f"rollouts of `builtin:steps`, {result['run_steps']} in each of {result['run_seeds']} seeds: median (lowest … "
+        "highest). Fewer than steps that wait for as many groups; on as many slots: than steps that begin as many "
+        "groups and train on all of them.\n"
     )
 
 
 WORLDS = {"steps": "`builtin:steps`, 4 × 64 → 16", "demo": "the demo's world, 8 × 64 → 16"}
 
 
-def _closed_runs(result: Result) -> str:
-    """A row per arm and world."""
+def closing(files: Files) -> str:
+    """Tokens, decode steps and costs with groups that are closed, over those without: a row per arm and world."""
+    result = newest(files("closing"))
+    if result is None:
+        return NOT_MEASURED
     clocks = {"tokens": "generated tokens", "decode_steps": "decode steps", "cpu_seconds": "CPU seconds"}
     clocks |= {f"at {price}": f"cost at g = {price}" for price in ("0.3", "1", "2.3")}
     rows = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.memory import CONFIGS, config_of, mean_letter, page, watched
+from benchmarks.memory import config_of, watched
 from benchmarks.models import shaped_model
 from podsrl.tools.pretrain import character_tokenizer
 
@@ -51,13 +51,3 @@ def test_the_prediction_is_within_half_of_what_a_run_of_fourteen_million_weights
 def test_each_config_is_one(name: str) -> None:
     config = config_of(name)
     assert config.stop.steps == (1 if name == "answers" else 3) and (config.lora is None) == (name in ("full", "demo"))
-
-
-def test_two_texts_hardly_ever_have_the_same_reward() -> None:
-    rewards = mean_letter(["ab", [{"role": "assistant", "content": "ab"}], "ac", ""])
-    assert rewards[0] == rewards[1] != rewards[2] and rewards[3] == 0
-
-
-def test_a_row_has_both_sizes_and_their_ratio() -> None:
-    found = {"predicted": 3 << 30, "measured": 2 << 30, "ratio": 1.5}
-    assert page({"configs": {"demo": found}}).splitlines()[-1] == f"| {CONFIGS['demo'][0]} | 3.00 | 2.00 | 1.50 |"

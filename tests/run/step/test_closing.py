@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.closing import Simulated, Told, certain, generated
 from loops import each
 from made import completion, group_of
 from podsrl.control import View
@@ -22,6 +21,7 @@ from podsrl.run.step.coming import Coming
 from podsrl.run.step.opens import shortened
 from podsrl.select import max_variance, resolve_rule, select_groups
 from podsrl.types import Completion, Group, Open, Rollout, Task, Way
+from tests.run.step.simulated import Simulated, Told, certain, generated
 
 NAN = float("nan")
 SCHEDULERS = ("continuous", "continuous+breadth")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.waiting import Lengths, Steps
 from loops import each
 from made import group_of
 from podsrl.config.schema import ReplayConfig
 from podsrl.records import decode_open, encode_open
 from podsrl.run.step.waiting import FirstGroups, oldest_first
 from podsrl.types import Open, Way
+from tests.run.step.simulated import Lengths, Steps
 
 SCHEDULERS = ("continuous", "continuous+breadth")
 Key = tuple[str, int]
