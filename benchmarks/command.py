@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from benchmarks import files
+from benchmarks.figures import shown
 from benchmarks.files import ROOT as ROOT
 from benchmarks.files import Result
 from benchmarks.paired import Finished
@@ -71,8 +72,6 @@ def measure(
     Raises:
         UsageError: `--save` with `--quick`, or where git names no commit.
     """
-    from benchmarks.figures import shown
-
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     name = parser.prog.split()[-1]
     parser.add_argument("--save", action="store_true", help=f"also write {os.path.relpath(files.path_of(name), ROOT)}")

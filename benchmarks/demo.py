@@ -73,6 +73,12 @@ def markdown(result: Json) -> str:
     )
 
 
+def headline(result: Json) -> str:
+    """How many times sooner `pods` has 90 %."""
+    over = {arm: over_text(found) for arm, found in result["to"]["0.9"]["pods_over"].items()}
+    return f"{over['grpo']} over GRPO 16 → 16, {over['grpo_ga']} over GRPO-GA 64 → 64"
+
+
 def paired(curves: Mapping[str, Sequence[Run]], targets: Sequence[float] = TARGETS) -> Json:
     """Accuracy -> "seconds", each arm's by seed (None: not reached), and "pods_over" each other arm.
 

@@ -209,8 +209,9 @@ def measure(options: argparse.Namespace, say: Say) -> list[dict[str, Any]]:
     return rows
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Coverage and width over the kinds of curves: a row per interval, a column per number of seeds."""
+    rows = result["rows"]
     titles = {"interval": "interval of `pods compare`", "percentile": "range of resampled seeds"}
     lines = []
     for method, title in titles.items():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
+from benchmarks.figures.markdown import table
 from benchmarks.files import text_of
 from benchmarks.timing import Say
 from podsrl.compare.costs import COSTS
@@ -93,6 +94,12 @@ def rows_of(result: Mapping[str, Any]) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """A row per system: accuracy, costs with intervals, and the signal of its groups."""
+    head, *rows = rows_of(result)
+    return f"{setting_of(result)}.\n\n{table(head, rows)}"
 
 
 def setting_of(result: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import command
 from benchmarks.families.judge import GAP, Verdict, family_names, judge
-from benchmarks.figures.markdown import table
+from benchmarks.figures.markdown import table, where
 from benchmarks.timing import Say
 from podsrl.errors import UsageError, nearest
 
@@ -47,9 +47,10 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     return {"transformers": transformers.__version__, "families": verdicts}
 
 
-def verdicts_of(result: dict[str, Any]) -> list[Verdict]:
-    """From a result's JSON."""
-    return [Verdict(**each) for each in result["families"]]
+def markdown(result: dict[str, Any]) -> str:
+    """The tables of docs/families.md."""
+    verdicts = [Verdict(**each) for each in result["families"]]
+    return f"transformers {result['transformers']}; {where(result)}.\n\n{page(verdicts)}"
 
 
 def page(verdicts: Sequence[Verdict]) -> str:

@@ -1,14 +1,22 @@
-"""The measured parts of README and docs: each is a function of the result files that gives Markdown."""
+"""The measured parts of README and docs: each is a function of the result files that gives Markdown.
+
+No module here imports a benchmark: what a benchmark's own function writes is named as "module:function".
+"""
 
 from collections.abc import Callable
 
 from benchmarks.figures import gpu, runs, speed, systems, tables, trl
-from benchmarks.figures.headline import Figure, one, side_by_side
-from benchmarks.figures.markdown import NOT_MEASURED, newest, where, where_measured
+from benchmarks.figures.headline import Figure, side_by_side
+from benchmarks.figures.markdown import each, where_measured
 from benchmarks.files import Files, Result
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*speed.FIGURES, *trl.FIGURES, *runs.FIGURES)}
 """Name -> figure, in the order of the table in docs/benchmarks.md."""
+
+
+def one(files: Files, name: str) -> str:
+    """A figure within a sentence."""
+    return each(files(FIGURES[name].benchmark), FIGURES[name].text)
 
 
 def all_figures(files: Files) -> str:
@@ -21,19 +29,8 @@ def where_all(files: Files) -> str:
     return where_measured(files, *dict.fromkeys(figure.benchmark for figure in FIGURES.values()))
 
 
-def families(files: Files) -> str:
-    """The tables of docs/families.md, from the newest result: they are of a kind on every processor."""
-    from benchmarks.families.page import page, verdicts_of
-
-    result = newest(files("families"))
-    if result is None:
-        return NOT_MEASURED
-    return f"transformers {result['transformers']}; {where(result)}.\n\n{page(verdicts_of(result))}"
-
-
 PARTS: dict[str, Callable[..., str]] = {
     "all": all_figures,
-    "families": families,
     "one": one,
     "where": where_all,
     **tables.PARTS,

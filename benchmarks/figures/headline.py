@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.figures.markdown import each, table
+from benchmarks.figures.markdown import table
 from benchmarks.files import Files, Result
 
 
@@ -26,13 +26,6 @@ class Figure:
     def cell(self, result: Result | None) -> str:
         """The figure in a table; a dash where nothing was measured."""
         return "–" if result is None else self.text(result)
-
-
-def one(files: Files, name: str) -> str:
-    """A figure within a sentence."""
-    from benchmarks.figures import FIGURES
-
-    return each(files(FIGURES[name].benchmark), FIGURES[name].text)
 
 
 def side_by_side(files: Files, figures: Sequence[Figure]) -> str:

@@ -36,6 +36,16 @@ def by_its_page(benchmark: str, function: str) -> Callable[[Files], str]:
     return lambda files: per_processor(files(benchmark), lambda result: str(load(function)(result)))
 
 
+def of_newest(benchmark: str, function: str) -> Callable[[Files], str]:
+    """The same of the newest result alone: it is of a kind on every processor."""
+
+    def text(files: Files) -> str:
+        result = newest(files(benchmark))
+        return NOT_MEASURED if result is None else str(load(function)(result))
+
+    return text
+
+
 def newest(results: Mapping[str, Result]) -> Result | None:
     """The result that was measured last; None: there is none."""
     return max(results.values(), key=lambda result: str(result["date"]), default=None)

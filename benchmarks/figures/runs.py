@@ -3,50 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.figures.headline import Figure
-from benchmarks.figures.markdown import NOT_MEASURED, by_its_page, newest
-from benchmarks.files import Files, Result
+from benchmarks.figures.markdown import by_its_page, of_newest
+from benchmarks.files import Result
+from podsrl.lib.resolve import load
 
 
-def interval_coverage(files: Files) -> str:
-    """How often an interval holds the truth. Simulated, so of a kind on every processor."""
-    from benchmarks.interval_coverage import markdown
-
-    result = newest(files("interval-coverage"))
-    return NOT_MEASURED if result is None else markdown(result["rows"])
-
-
-def will_it_help(files: Files) -> str:
-    """README's table, from the newest result."""
-    from benchmarks.when_pods_helps.page import help_table
-
-    result = newest(files("when-pods-helps"))
-    return NOT_MEASURED if result is None else help_table(result)
-
-
-def _speedups(start: str) -> Callable[[Result], str]:
+def _speedups(start: str, result: Result) -> str:
     """With a KL penalty and without."""
-
-    def text(result: Result) -> str:
-        from benchmarks.when_pods_helps.page import ratio_text
-
-        over = {
-            row["kl"]: arm["over_grpo"]
-            for row in result["rows"]
-            for arm in row["arms"]
-            if (row["start"], row["digits"], arm["arm"]) == (start, 2, "PODS 64 → 16")
-        }
-        return f"{ratio_text(over.get(0.04))} with a KL penalty, {ratio_text(over.get(0.0))} without"
-
-    return text
-
-
-def _demo(result: Result) -> str:
-    from benchmarks.paired import over_text
-
-    over = {arm: over_text(found) for arm, found in result["to"]["0.9"]["pods_over"].items()}
-    return f"{over['grpo']} over GRPO 16 → 16, {over['grpo_ga']} over GRPO-GA 64 → 64"
+    return str(load("benchmarks.when_pods_helps.page:speedups")(result, start))
 
 
 FIGURES = (
@@ -55,7 +22,7 @@ FIGURES = (
         "demo",
         "the demo's task to 90 % held-out accuracy: how many times sooner PODS 64 → 16 is there, by training seconds; "
         "5 paired seeds, 95 % interval",
-        _demo,
+        lambda result: str(load("benchmarks.demo:headline")(result)),
     ),
     *(
         Figure(
@@ -63,7 +30,7 @@ FIGURES = (
             "when-pods-helps",
             "speed-up of PODS 64 → 16 over GRPO 16 → 16 by CPU seconds to 90 % right (95 % interval; paired seeds), "
             f"from {start.replace('%', ' %')}",
-            _speedups(start),
+            partial(_speedups, start),
         )
         for start in ("0.9%", "1.4%", "4%", "18%", "59%")
     ),
@@ -73,8 +40,9 @@ PARTS: dict[str, Callable[..., str]] = {
     "smol": by_its_page("smol", "benchmarks.demo:markdown"),
     "demo-rates": by_its_page("demo", "benchmarks.demo:rates_markdown"),
     "when-pods-helps": by_its_page("when-pods-helps", "benchmarks.when_pods_helps.page:page"),
-    "will-it-help": will_it_help,
-    "interval-coverage": interval_coverage,
+    "will-it-help": of_newest("when-pods-helps", "benchmarks.when_pods_helps.page:help_table"),
+    "interval-coverage": of_newest("interval-coverage", "benchmarks.interval_coverage:markdown"),
+    "families": of_newest("families", "benchmarks.families.page:markdown"),
     "baselines": by_its_page("baselines", "benchmarks.baselines:table"),
     "pruned": by_its_page("pruned", "benchmarks.pruned:table"),
     "search": by_its_page("search", "benchmarks.search:table"),

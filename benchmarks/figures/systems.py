@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.figures.markdown import per_processor
-from benchmarks.figures.markdown import table as markdown_table
-from benchmarks.files import ROOT, Files, Result
+from benchmarks.figures.markdown import by_its_page
+from benchmarks.files import ROOT, Files
 from podsrl.compare.costs import EARLY_ROLLOUTS
 from podsrl.compare.systems import System, read_system, system_names
 
@@ -64,17 +63,6 @@ def _line(system: System) -> str:
     return f"- [`{system.name}`]({recipe}), {about.name}: {_sentence(about.idea)} {_sentence(about.source)}"
 
 
-def measured(files: Files) -> str:
-    """A row per system: accuracy, costs with intervals, and the signal of its groups."""
-    from benchmarks.systems import rows_of, setting_of
-
-    def text(result: Result) -> str:
-        head, *rows = rows_of(result)
-        return f"{setting_of(result)}.\n\n{markdown_table(head, rows)}"
-
-    return per_processor(files("systems"), text)
-
-
 def _sentence(text: str) -> str:
     """On one line, with a full stop, and as Markdown without surprises; n and arXiv stay as they are."""
     return _cell(" ".join(text.split())).removesuffix(".") + "."
@@ -85,7 +73,7 @@ def _cell(text: str) -> str:
 
 
 PARTS: dict[str, Callable[..., str]] = {
-    "systems-measured": measured,
+    "systems-measured": by_its_page("systems", "benchmarks.systems:markdown"),
     "systems-reading": reading,
     "systems-list": listed,
 }

@@ -8,7 +8,7 @@ from benchmarks.figures.headline import Figure
 from benchmarks.figures.markdown import by_its_page
 from benchmarks.figures.speed import times
 from benchmarks.files import Result
-from benchmarks.paired import over_text, sooner
+from podsrl.lib.resolve import load
 
 
 def _seconds(part: str) -> Callable[[Result], str]:
@@ -31,11 +31,7 @@ def _pods(result: Result) -> str:
 
 
 def _accuracy(result: Result) -> str:
-    from benchmarks.trl_accuracy.page import TARGETS, runs_of
-
-    slower = sooner(runs_of(result), TARGETS[-1], result["ours"])
-    large, small = (over_text(slower[arm]) for arm in (result["peer"], "TRL, 16 trained"))
-    return f"{large} with 64 rollouts per question, {small} with 16"
+    return str(load("benchmarks.trl_accuracy.page:headline")(result))
 
 
 FIGURES = (

@@ -48,6 +48,13 @@ def markdown(result: Json) -> str:
     )
 
 
+def headline(result: Json) -> str:
+    """How many times sooner podsrl's PODS has the highest accuracy than TRL."""
+    slower = sooner(runs_of(result), TARGETS[-1], result["ours"])
+    large, small = (over_text(slower[arm]) for arm in (result["peer"], "TRL, 16 trained"))
+    return f"{large} with 64 rollouts per question, {small} with 16"
+
+
 def publish(result: Json) -> None:
     """Draw the picture."""
     save_svg(draw(result), PICTURE)

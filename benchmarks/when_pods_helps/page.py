@@ -34,6 +34,17 @@ def ratio_text(over: Json | None, clock: str = "cpu_seconds", target: str = TARG
     return over_text(found, f"; {found['num_seeds']}")
 
 
+def speedups(result: Json, start: str) -> str:
+    """Of PODS 64 → 16 over GRPO 16 → 16 from a start accuracy, with a KL penalty and without."""
+    over = {
+        row["kl"]: arm["over_grpo"]
+        for row in result["rows"]
+        for arm in row["arms"]
+        if (row["start"], row["digits"], arm["arm"]) == (start, 2, "PODS 64 → 16")
+    }
+    return f"{ratio_text(over.get(0.04))} with a KL penalty, {ratio_text(over.get(0.0))} without"
+
+
 def main_table(result: Json) -> str:
     """Speed-ups of PODS by start accuracy and n, with and without a penalty, on two digits at m = 16."""
     head = ("start", "n → m", "with KL 0.04: over GRPO", "over GRPO-GA", "without KL: over GRPO", "over GRPO-GA")
