@@ -24,6 +24,7 @@ from torch import Tensor
 from podsrl.generate import End, Engine, Fork, Live, Request, Sampling, Watch
 from podsrl.generate.engine import engine as engine_module
 from podsrl.generate.engine.forward import zones as zones_module
+from podsrl.generate.engine.forward.base import Step
 from podsrl.generate.engine.kv_pool import KVPool, Layout
 from podsrl.generate.engine.random_numbers import request_key, row_keys, uniforms_at
 from podsrl.generate.engine.sampler import draw, filtered_logprobs
@@ -89,20 +90,21 @@ class Hashing:
         states = torch.tensor([state_of(prompt) for prompt in prompts])
         return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float())
 
-    def __call__(self, tokens: Tensor, positions: Tensor, pool: KVPool, length: int, **options: Any) -> Any:
+    def __call__(self, step: Step, pool: KVPool) -> Any:
+        tokens, positions, length = step.tokens, step.positions, step.length
         rows, places = torch.arange(len(tokens)), torch.arange(length)
         assert length == int(positions.max()) + 1
-        assert options["is_even"] == bool((positions == length - 1).all())
+        assert step.is_even == bool((positions == length - 1).all())
         keys, values = self._entries(tokens, positions)
         pool.keys[0][rows, :, positions] = keys[:, None, None]
         pool.values[0][rows, :, positions] = values[:, None, None]
-        zones = options["zones"] or [(len(rows), length)]
+        zones = step.zones or [(len(rows), length)]
         visible = torch.cat([torch.full((count,), end) for count, end in zones])[:, None]  # further on nothing is read
         mask = (places <= positions[:, None]) & (places < visible)
         held = pool.keys[0][rows, :, :length] + 7 * pool.values[0][rows, :, :length]
         sums = held.mul(mask[:, None, :, None]).sum(dim=(1, 2, 3))
         states = (sums.long() - 32 * self._shift * (positions + 1)) % STATES
-        return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float() if options["want_hidden"] else None)
+        return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float() if step.want_hidden else None)
 
 
 class Letters:

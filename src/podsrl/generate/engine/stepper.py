@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from podsrl.generate.base import EngineStats
-from podsrl.generate.engine.forward.base import Forward
+from podsrl.generate.engine.forward.base import Forward, Step
 from podsrl.generate.engine.forward.zones import Zones
 from podsrl.generate.engine.kv_pool import KVPool
 from podsrl.generate.engine.queue import Prefix, PrefixCache, Queue
@@ -251,15 +251,8 @@ class Stepper:
         tokens, positions = to_device(self._device, self.rows.newest[:num_rows], lengths.copy())
         self.stats.forwarded += num_rows
         is_even = int(lengths.min()) + 1 == length
-        output = self._forward(
-            tokens,
-            positions,
-            self._pool,
-            length,
-            is_even=is_even,
-            zones=() if is_even else self._zones.at(lengths + 1),
-            want_hidden=self._want_hidden,
-        )
+        zones = () if is_even else self._zones.at(lengths + 1)
+        output = self._forward(Step(tokens, positions, length, is_even, zones, self._want_hidden), self._pool)
         return output.logits, output.hidden
 
     def _recompute(self, num_rows: int) -> tuple[Tensor, Tensor | None]:

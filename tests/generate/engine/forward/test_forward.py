@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.generate.engine.forward.base import Forward
+from podsrl.generate.engine.forward.base import Forward, Step
 from podsrl.generate.engine.forward.choose import choose_forward
 from podsrl.generate.engine.forward.fast import FastForward, rms_norm, why_not_fast
 from podsrl.generate.engine.forward.model import ModelForward
@@ -53,7 +53,7 @@ def decode(forward: Forward, model: Any, rows: Sequence[Sequence[int]]) -> None:
         tokens = torch.tensor([row[place] for row, place in zip(rows, places, strict=True)])
         is_even = len(set(places)) == 1
         positions = torch.tensor(places)
-        output = forward(tokens, positions, pool, max(places) + 1, is_even=is_even, want_hidden=True)
+        output = forward(Step(tokens, positions, max(places) + 1, is_even, want_hidden=True), pool)
         assert output.hidden is not None
         for i, (row, place) in enumerate(zip(rows, places, strict=True)):
             logits, hidden = reference(model, row[: place + 1])
@@ -89,7 +89,7 @@ def test_an_attention_that_takes_no_such_mask_runs_as_sdpa_and_is_set_again(make
     pool = KVPool(forward.layout)
     pool.reserve(2, 16)
     forward.read([(4,), (5,)], pool, range(2))
-    logits = forward(torch.tensor([7, 8]), torch.tensor([1, 1]), pool, 2).logits
+    logits = forward(Step(torch.tensor([7, 8]), torch.tensor([1, 1]), 2), pool).logits
     assert seen == {"sdpa"} and model.config._attn_implementation == "flex_attention"
     torch.testing.assert_close(logits[1], reference(make_model("qwen2"), (5, 8))[0], atol=1e-5, rtol=1e-5)
 
@@ -206,7 +206,7 @@ def test_a_shorter_row_is_unmoved_by_what_another_left_behind_it(
     for tensor in (*pool.keys, *pool.values):
         tensor.fill_(1e4)
     forward.read([(5, 6), (7,)], pool, range(2))
-    logits = forward(torch.tensor([9, 8]), torch.tensor([2, 1]), pool, 3).logits
+    logits = forward(Step(torch.tensor([9, 8]), torch.tensor([2, 1]), 3), pool).logits
     torch.testing.assert_close(logits[1], reference(qwen2, (7, 8))[0], atol=1e-5, rtol=1e-5)
 
 
@@ -214,7 +214,7 @@ def test_rows_beyond_the_batch_are_not_written(forward_of: Callable[[Any], Forwa
     forward = forward_of(qwen2)
     pool = KVPool(forward.layout)
     pool.reserve(4, 16)
-    forward(torch.tensor([9, 8]), torch.tensor([2, 0]), pool, 3)
+    forward(Step(torch.tensor([9, 8]), torch.tensor([2, 0]), 3), pool)
     assert all(tensor[2:].abs().sum() == 0 for tensor in (*pool.keys, *pool.values))
     assert all(tensor[0, :, 2].abs().sum() > 0 for tensor in (*pool.keys, *pool.values))
 
@@ -228,7 +228,7 @@ def test_zones_change_no_result(forward_of: Callable[[Any], Forward], tiny_model
     tokens = torch.tensor([row[-1] for row in rows])
     positions = torch.tensor([len(row) - 1 for row in rows])
     for zones in [((1, 12), (4, 9)), ((3, 12), (1, 8), (1, 4))]:
-        logits = forward(tokens, positions, pool, 12, zones=zones).logits
+        logits = forward(Step(tokens, positions, 12, zones=zones), pool).logits
         for i, row in enumerate(rows):
             torch.testing.assert_close(logits[i], reference(tiny_model, row)[0], atol=1e-5, rtol=1e-5)
 

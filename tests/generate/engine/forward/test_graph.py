@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.generate.engine.forward import graph
+from podsrl.generate.engine.forward.base import Step
 from podsrl.generate.engine.forward.choose import choose_forward, why_no_graph
 from podsrl.generate.engine.forward.graph import GraphForward, graph_rows, why_not_graph
 from podsrl.generate.engine.kv_pool import KVPool
@@ -52,7 +53,7 @@ def test_states_and_logits_are_those_of_the_cpus_step(name: str) -> None:
         for step in range(2):
             pool.reserve(2 + step, 67 + 40 * step)
             positions = torch.tensor([len(prompt) + step for prompt in prompts])
-            output = forward(torch.tensor([3, 4 + step]), positions, pool, 67 + step, want_hidden=True)
+            output = forward(Step(torch.tensor([3, 4 + step]), positions, 67 + step, want_hidden=True), pool)
             assert output.hidden is not None
             found.append((output.logits, output.hidden))
     for ours, theirs in zip(found[:2], found[2:], strict=True):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from torch import Tensor
 
-from podsrl.generate.engine.forward.prefill import Read
+from podsrl.generate.engine.forward.prefill import Read, read_layout, read_prompts
 from podsrl.generate.engine.forward.zones import Zone
 from podsrl.generate.engine.kv_pool import KVPool, Layout
 
@@ -23,7 +24,26 @@ class StepOutput:
     """[R, D], the head's input; None if it was not asked for."""
 
 
-class Forward(Protocol):
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One token per row: rows 0 .. R-1 of a pool with at least R rows and capacity `length`."""
+
+    tokens: Tensor
+    """[R] int64, the newest token of each row."""
+    positions: Tensor
+    """[R] int64, where it stands in its row; its keys and values are written there. Those before it are in the pool."""
+    length: int
+    """The largest position + 1."""
+    is_even: bool = False
+    """All positions are `length` - 1, which saves the mask."""
+    zones: Sequence[Zone] = ()
+    """Of these rows (`Zones.at`), with lengths that count the newest token; none: one for all. It changes no result,
+    only what is read."""
+    want_hidden: bool = False
+    """Also return the head's input."""
+
+
+class Forward(ABC):
     """A model as the engine sees it."""
 
     name: str
@@ -31,6 +51,10 @@ class Forward(Protocol):
     layout: Layout
     """What one token takes in the pool."""
 
+    def __init__(self, model: Any) -> None:
+        self._model, self.layout = model, read_layout(model)
+
+    @abstractmethod
     def refresh(self) -> None:
         """Use new weights: call it before the first step after they may have changed.
 
@@ -40,27 +64,8 @@ class Forward(Protocol):
 
     def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
         """Read P prompts (or prompts and the tokens made so far) into rows of the pool, which has room for them."""
+        return read_prompts(self._model, prompts, pool, rows)
 
-    def __call__(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        pool: KVPool,
-        length: int,
-        *,
-        is_even: bool = False,
-        zones: Sequence[Zone] = (),
-        want_hidden: bool = False,
-    ) -> StepOutput:
-        """Run one token per row: rows 0 .. R-1 of the pool.
-
-        Args:
-            tokens: [R] int64, the newest token of each row.
-            positions: [R] int64, where it stands in its row; its keys and values are written there.
-            pool: has at least R rows and capacity `length`; row r holds positions 0 .. positions[r] - 1.
-            length: the largest position + 1.
-            is_even: all positions are `length` - 1, which saves the mask.
-            zones: of these rows (`Zones.at`), with lengths that count the newest token; none: one for all. It changes
-                no result, only what is read.
-            want_hidden: also return the head's input.
-        """
+    @abstractmethod
+    def __call__(self, step: Step, pool: KVPool) -> StepOutput:
+        """Run a step."""

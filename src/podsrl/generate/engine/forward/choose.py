@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from podsrl.errors import UsageError, is_out_of_memory, one_line
-from podsrl.generate.engine.forward.base import Forward
+from podsrl.generate.engine.forward.base import Forward, Step
 from podsrl.generate.engine.forward.fast import FastForward, why_not_fast
 from podsrl.generate.engine.forward.graph import GraphForward, why_not_graph
 from podsrl.generate.engine.forward.model import ModelForward
@@ -154,7 +154,7 @@ def _decoded_states(forward: Forward, rows: Sequence[Sequence[int]]) -> Tensor:
     for left in range(_STEPS, 0, -1):
         tokens = torch.tensor([row[-left] for row in rows], device=device)
         positions = torch.tensor([len(row) - left for row in rows], device=device)
-        output = forward(tokens, positions, pool, longest - left + 1, want_hidden=True)
+        output = forward(Step(tokens, positions, longest - left + 1, want_hidden=True), pool)
         assert output.hidden is not None
         states.append(output.hidden)
     return torch.stack(states)

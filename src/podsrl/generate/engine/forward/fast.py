@@ -20,8 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from podsrl.errors import UsageError
-from podsrl.generate.engine.forward.base import StepOutput
-from podsrl.generate.engine.forward.prefill import Read, read_layout, read_prompts
+from podsrl.generate.engine.forward.base import Forward, Step, StepOutput
 from podsrl.generate.engine.forward.zones import Zone
 from podsrl.generate.engine.kv_pool import KVPool
 from podsrl.lib.matmul import Linear
@@ -56,15 +55,14 @@ class _Part(NamedTuple):
     mask: Tensor | None
 
 
-class FastForward:
-    """A `Forward` for the models that `why_not_fast` accepts. UsageError: another model."""
+class FastForward(Forward):
+    """For the models that `why_not_fast` accepts. UsageError: another model."""
 
     name = "fast"
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        super().__init__(model)
         self.refresh()
-        self.layout = read_layout(model)
         attention = model.model.layers[0].self_attn
         self._num_queries, self._num_keys = model.config.num_attention_heads, model.config.num_key_value_heads
         self._head_dim, self._scaling = attention.head_dim, attention.scaling
@@ -80,34 +78,22 @@ class FastForward:
         head = self._model.lm_head
         self._head = Linear(head) if type(head) is nn.Linear and not is_hooked(head) else head
 
-    def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
-        return read_prompts(self._model, prompts, pool, rows)
-
     @torch.inference_mode()
-    def __call__(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        pool: KVPool,
-        length: int,
-        *,
-        is_even: bool = False,
-        zones: Sequence[Zone] = (),
-        want_hidden: bool = False,
-    ) -> StepOutput:
-        parts = self._parts(positions, zones or ((len(tokens), length),), is_even)
-        cos, sin = self._turns(positions, pool.capacity)
-        lines = pool.line_index(positions)
-        x = F.embedding(tokens, self._embedding)
+    def __call__(self, step: Step, pool: KVPool) -> StepOutput:
+        num_rows = len(step.tokens)
+        parts = self._parts(step.positions, step.zones or ((num_rows, step.length),), step.is_even)
+        cos, sin = self._turns(step.positions, pool.capacity)
+        lines = pool.line_index(step.positions)
+        x = F.embedding(step.tokens, self._embedding)
         for i, layer in enumerate(self._layers):
             queries, keys_values = self._project(rms_norm(x, layer.norm, self._eps), layer, cos, sin)
             pool.lines[i].index_copy_(0, lines, keys_values)
             attended = [self._attend(queries, pool.keys[i], pool.values[i], part) for part in parts]
-            x += layer.out((attended[0] if len(parts) == 1 else torch.cat(attended)).view(len(tokens), -1))
+            x += layer.out((attended[0] if len(parts) == 1 else torch.cat(attended)).view(num_rows, -1))
             y = rms_norm(x, layer.mlp_norm, self._eps)
             x += layer.down(F.silu(layer.gate(y)).mul_(layer.up(y)))
         x = rms_norm(x, self._norm, self._eps)
-        return StepOutput(self._head(x), x if want_hidden else None)
+        return StepOutput(self._head(x), x if step.want_hidden else None)
 
     def _project(self, x: Tensor, layer: _Layer, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """[R, D] -> queries [R * kv_heads, sharing, head_dim], keys and values [R * 2 * kv_heads, head_dim]."""

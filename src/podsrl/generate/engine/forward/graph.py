@@ -16,10 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from podsrl.generate.engine.forward.base import StepOutput
+from podsrl.generate.engine.forward.base import Forward, Step, StepOutput
 from podsrl.generate.engine.forward.fast import is_hooked, require_covered, why_not_fast
-from podsrl.generate.engine.forward.prefill import Read, read_layout, read_prompts
-from podsrl.generate.engine.forward.zones import Zone
 from podsrl.generate.engine.kv_pool import KVPool
 from podsrl.lib.devices import why_no_kernels
 
@@ -43,14 +41,13 @@ class _Layer(NamedTuple):
     down: Affine
 
 
-class GraphForward:
-    """A `Forward` for the models that `why_not_graph` accepts. UsageError: another model."""
+class GraphForward(Forward):
+    """For the models that `why_not_graph` accepts. UsageError: another model."""
 
     name = "graph"
 
     def __init__(self, model: Any) -> None:
-        self._model = model
-        self.layout = read_layout(model)
+        super().__init__(model)
         attention, config = model.model.layers[0].self_attn, model.config
         self._heads = config.num_attention_heads, config.num_key_value_heads
         self._head_dim, self._scaling, self._eps = attention.head_dim, attention.scaling, config.rms_norm_eps
@@ -77,29 +74,16 @@ class GraphForward:
             self._addresses = addresses
             self._forget()
 
-    def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
-        return read_prompts(self._model, prompts, pool, rows)
-
     @torch.inference_mode()
-    def __call__(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        pool: KVPool,
-        length: int,
-        *,
-        is_even: bool = False,
-        zones: Sequence[Zone] = (),
-        want_hidden: bool = False,
-    ) -> StepOutput:
-        rows, padded = len(tokens), graph_rows(len(tokens))
+    def __call__(self, step: Step, pool: KVPool) -> StepOutput:
+        rows, padded = len(step.tokens), graph_rows(len(step.tokens))
         self._make_room(padded, pool)
-        self._tokens[:rows].copy_(tokens)
-        self._positions[:rows].copy_(positions)
+        self._tokens[:rows].copy_(step.tokens)
+        self._positions[:rows].copy_(step.positions)
         self._positions[rows:padded].fill_(_NOBODY)
         hidden = self._replay(padded)[:rows]
         logits = self._logits[:rows]  # the next step's will be written there
-        return StepOutput(logits.clone(), hidden.clone()) if want_hidden else StepOutput(logits, None)
+        return StepOutput(logits.clone(), hidden.clone()) if step.want_hidden else StepOutput(logits, None)
 
     def _replay(self, rows: int) -> Tensor:
         """Run the step for the first rows of the inputs; the head's input [rows, D]."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,47 +10,35 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
-from podsrl.generate.engine.forward.base import StepOutput
-from podsrl.generate.engine.forward.prefill import Read, head_input, maskable_attention, read_layout, read_prompts
-from podsrl.generate.engine.forward.zones import Zone
+from podsrl.generate.engine.forward.base import Forward, Step, StepOutput
+from podsrl.generate.engine.forward.prefill import head_input, maskable_attention
 from podsrl.generate.engine.kv_pool import KVPool
 
 
-class ModelForward:
+class ModelForward(Forward):
     """The model's own forward; its attention reads and writes the pool through a cache object."""
 
     name = "model"
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        super().__init__(model)
         self._config = model.config.get_text_config()
-        self.layout = read_layout(model)
 
     def refresh(self) -> None:
         """Nothing: the model's weights are used in place."""
 
-    def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Read:
-        return read_prompts(self._model, prompts, pool, rows)
-
     @torch.inference_mode()
-    def __call__(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        pool: KVPool,
-        length: int,
-        *,
-        is_even: bool = False,
-        zones: Sequence[Zone] = (),
-        want_hidden: bool = False,
-    ) -> StepOutput:
-        rows = torch.arange(len(tokens), device=tokens.device)
+    def __call__(self, step: Step, pool: KVPool) -> StepOutput:
+        rows = torch.arange(len(step.tokens), device=step.tokens.device)
         layers = zip(pool.keys, pool.values, strict=True)
-        cache = Cache(layers=[_PoolLayer(keys, values, rows, positions, length) for keys, values in layers])
-        mask = None if is_even else self._mask(positions, length)
-        with maskable_attention(self._model), head_input(self._model) if want_hidden else nullcontext() as seen:
+        cache = Cache(layers=[_PoolLayer(keys, values, rows, step.positions, step.length) for keys, values in layers])
+        mask = None if step.is_even else self._mask(step.positions, step.length)
+        with maskable_attention(self._model), head_input(self._model) if step.want_hidden else nullcontext() as seen:
             output = self._model(
-                input_ids=tokens[:, None], attention_mask=mask, position_ids=positions[:, None], past_key_values=cache
+                input_ids=step.tokens[:, None],
+                attention_mask=mask,
+                position_ids=step.positions[:, None],
+                past_key_values=cache,
             )
         return StepOutput(output.logits[:, -1], None if seen is None else seen[0])
 
