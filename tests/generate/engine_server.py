@@ -34,7 +34,7 @@ class EngineServer:
         model: what a newly started server generates with.
         folder: of the model; the server's name for it.
         is_developer, has_priorities, is_processed, is_on_cpu, is_chunked: how vLLM was started.
-        has_labels: it has names for weights, as releases from 0.32 on.
+        has_labels: it has names for weights, as releases from 0.32 on: podsrl wants them.
         key: that requests have to name.
         alter: (path, body, answer) -> answer, for wrong ones.
     """

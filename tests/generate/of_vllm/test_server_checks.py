@@ -55,6 +55,7 @@ def test_several_addresses_are_one_generator(server: EngineServer, models: Model
     ("changes", "wanted"),
     [
         ({"is_developer": False}, "VLLM_SERVER_DEV_MODE=1"),
+        ({"has_labels": False}, "vLLM 0.32 or newer"),
         ({"is_processed": False}, "--logprobs-mode processed_logprobs"),
         ({"has_priorities": False}, "--scheduling-policy priority"),
         ({"is_chunked": True, "is_on_cpu": True}, "--no-enable-chunked-prefill"),

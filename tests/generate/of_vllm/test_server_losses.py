@@ -58,11 +58,9 @@ def restart_after_first_rollouts(server: EngineServer, stream: Iterator[Any]) ->
     return [*found, *stream]
 
 
-@pytest.mark.parametrize("has_labels", [True, False])
 def test_a_server_that_restarts_gets_the_newest_weights_and_the_same_requests(
-    server: EngineServer, generator: Pool, models: Models, has_labels: bool
+    server: EngineServer, generator: Pool, models: Models
 ) -> None:
-    server.has_labels = has_labels
     generator.load_weights(models.second.named_parameters(), 3)
     wanted = tokens_of(generator.generate(REQUESTS))
     mixed = [Request("short", PROMPT, 1, Sampling(max_new_tokens=1)), *REQUESTS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +34,8 @@ class ServerFacts:
     """Tokens of a prompt with its completion, at most."""
     version: str
     """Of vLLM; "" where it does not say."""
+    weights: str = ""
+    """What it calls its weights (`weights_name`)."""
 
 
 def server_command(url: str, model: str = "MODEL", max_model_len: int | None = None) -> str:
@@ -84,8 +86,7 @@ def check_server(link: Link) -> ServerFacts:
         UsageError: it was started without a flag that a run needs, or it is no vLLM server.
     """
     try:
-        facts = _facts(link)
-        _check_dev_mode(link)
+        facts = replace(_facts(link), weights=_check_dev_mode(link))
         _probe(link, facts)
         _check_chunks(link)
     except Unreachable as error:
@@ -148,6 +149,16 @@ def vocabulary_size(setting: Setting) -> int:
     return len(setting.tokenizer) if setting.tokenizer is not None else 2**31
 
 
+def weights_name(link: Link) -> str:
+    """What the server calls the weights that it has; a restart forgets the name that a run gave them.
+
+    Raises:
+        Unreachable, Refused: as of `Link.ask`.
+    """
+    answer = link.ask("/weight_info", timeout_seconds=60)
+    return str(answer.get("weight_version")) if isinstance(answer, dict) else ""
+
+
 def read_choice(answer: Any, num_tokens: int, vocabulary: int) -> tuple[Sequence[int], Sequence[float | None], str]:
     """Token ids, their log-probs and the finish reason of an answer of `/v1/completions` with one choice.
 
@@ -205,14 +216,18 @@ def _facts(link: Link) -> ServerFacts:
     return ServerFacts(model=name, max_model_len=length, version=said if isinstance(said, str) else "")
 
 
-def _check_dev_mode(link: Link) -> None:
+def _check_dev_mode(link: Link) -> str:
+    """The name of its weights."""
+    route = "/collective_rpc"
     try:
-        link.ask("/collective_rpc", {"method": "check_health"}, timeout_seconds=60)
+        link.ask(route, {"method": "check_health"}, timeout_seconds=60)
+        route = "/weight_info"
+        return weights_name(link)
     except Refused as error:
         if error.status not in (404, 405):
             raise
-        what = "takes no weights: it has no route /collective_rpc"
-        raise _wrong(link, what, "start it in development mode (VLLM_SERVER_DEV_MODE=1)") from error
+        cure = "start vLLM 0.32 or newer in development mode (VLLM_SERVER_DEV_MODE=1)"
+        raise _wrong(link, f"takes no weights: it has no route {route}", cure) from error
 
 
 def _probe(link: Link, facts: ServerFacts) -> None:

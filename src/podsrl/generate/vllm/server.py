@@ -20,6 +20,7 @@ from podsrl.generate.vllm.checks import (
     read_choice,
     server_command,
     vocabulary_size,
+    weights_name,
 )
 from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, FolderStore, ServerLock, WeightFolder
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
@@ -83,12 +84,13 @@ class VLLMServer(Generator):
         self._priorities = Priorities(setting.scheduler)
         self._stats, self._names = EngineStats(), count()
         self._salt, self._num_failures = new_cache_salt(), 0
-        self._label, self._is_given, self._has_labels = "", False, True  # the weights' name on the server
+        self._label = ""  # the weights' name on the server
         self._link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
         self._workers = Workers(self._complete, self._num_slots)
         self._lock: ServerLock | None = None
         try:
             self.facts = check_server(self._link)
+            self._label = self.facts.weights
             check_model(self._link, self.facts, setting)
             self._lock = ServerLock(folder, url)
             with closing(WeightFolder(folder)) as empty:
@@ -155,15 +157,9 @@ class VLLMServer(Generator):
         self._label = f"podsrl-{RUN}-{version}-{next(self._names)}"
         try:
             self._link.ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
+            self._link.ask("/update_weight_version", {"new_version": self._label}, timeout_seconds=60)
         except (Unreachable, Refused) as error:
             raise self._lost(error, is_final=isinstance(error, Refused)) from error
-        try:
-            self._link.ask("/update_weight_version", {"new_version": self._label}, timeout_seconds=60)
-        except Refused:  # not of every release
-            self._has_labels = False
-        except Unreachable as error:
-            raise self._lost(error) from error
-        self._is_given = True
 
     def describe(self, requests: Sequence[Request]) -> str:
         facts = self.facts
@@ -289,29 +285,23 @@ class VLLMServer(Generator):
         }
 
     def _check_weights(self, failure: Exception | None = None) -> None:
-        """Ask the server for the name of its weights; without names, it may have restarted at any failure.
+        """Ask the server for the name of its weights.
 
         Raises:
-            LostGenerator: it does not answer, or may have restarted.
+            LostGenerator: it does not answer, or has restarted.
             PodsError: another run has given it weights.
         """
         try:
-            if not self._is_given:
-                self._link.ask("/health", timeout_seconds=10)
-            elif self._has_labels:
-                answer = self._link.ask("/weight_info", timeout_seconds=60)
-                label = answer.get("weight_version") if isinstance(answer, dict) else None
-                if isinstance(label, str) and label.startswith("podsrl-") and not label.startswith(f"podsrl-{RUN}-"):
-                    raise PodsError(
-                        f"another run has given its weights to the server at {self.url}; one server has the weights "
-                        "of one run: start a second server"
-                    )
-                if label != self._label:
-                    raise self._lost("it has restarted")
-            elif failure is not None:
-                raise self._lost(failure)
+            label = weights_name(self._link)
         except (Unreachable, Refused) as error:
             raise self._lost(failure or error) from error
+        if label != self._label:
+            if label.startswith("podsrl-") and not label.startswith(f"podsrl-{RUN}-"):
+                raise PodsError(
+                    f"another run has given its weights to the server at {self.url}; one server has the weights of one "
+                    "run: start a second server"
+                )
+            raise self._lost("it has restarted")
 
     def _check_folder(self, empty: str) -> None:
         """Let the server load a folder with a file without tensors, which changes nothing: it has to see it.
@@ -324,11 +314,10 @@ class VLLMServer(Generator):
         try:
             self._link.ask("/collective_rpc", {"method": "reload_weights", "kwargs": kwargs})
         except Refused as error:
-            if "is_checkpoint_format" not in str(error):  # not of every release
-                raise UsageError(
-                    f"options.vllm.folder: the server at {self.url} cannot read what this run writes there ({error}); "
-                    "wanted a folder that both see under the same path, as the same user"
-                ) from error
+            raise UsageError(
+                f"options.vllm.folder: the server at {self.url} cannot read what this run writes there ({error}); "
+                "wanted a folder that both see under the same path, as the same user"
+            ) from error
         except Unreachable as error:
             raise UnavailableError(f"the server at {self.url} does not answer any more ({error})") from error
 
