@@ -111,13 +111,12 @@ def test_json_lines_stand_in_for_a_hub_name(tmp_path: Path) -> None:
         (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     tasks = load(tmp_path, subset=None, eval_split="held", num_eval=0)
     assert [task.id for task in tasks.eval] == [f"{tmp_path.name}/held/0", f"{tmp_path.name}/held/1"]
-    assert len(load(tmp_path / "train.jsonl", subset=None, num_eval=3).train) == 1
     with pytest.raises(UsageError, match=r"'heldd' there \(wanted the file heldd.jsonl\). Did you mean 'held'\?"):
         load(tmp_path, subset=None, eval_split="heldd")
     with pytest.raises(UsageError, match=r"task.subset = 'easy', but the folder task.path"):
         load(tmp_path)
-    with pytest.raises(UsageError, match=r"task.eval_split = 'held', but task.path = '.*train.jsonl' is one file"):
-        load(tmp_path / "train.jsonl", subset=None, eval_split="held")
+    with pytest.raises(UsageError, match=r"task.path = '.*train.jsonl' is a file.*set task.name = 'jsonl'"):
+        load(tmp_path / "train.jsonl", subset=None)
 
 
 def test_without_a_network_the_cures_are_told() -> None:

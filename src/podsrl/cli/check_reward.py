@@ -213,7 +213,7 @@ FAULTS = ("stopped at the limit, counted as wrong", "changed when repeated")
 
 def _facts(check: RewardCheck) -> dict[str, str]:
     times = check.milliseconds
-    shown = [f"{value:.2f}" for value in (times.p50, times.p90, times.p99, times.max)] if times else ["–"] * 4
+    shown = [f"{value:.2f}" for value in times.values()] if times else ["–"] * 4
     if check.form == "batch":
         shown[1:] = ["–"] * 3  # one call for all: only the mean is known
     invalid = ", ".join(f"{count} {kind}" for kind, count in check.num_invalid.items())

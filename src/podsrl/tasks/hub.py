@@ -12,7 +12,7 @@ from pathlib import Path
 
 from podsrl.errors import UnavailableError, UsageError, nearest
 from podsrl.tasks.base import TaskSet
-from podsrl.tasks.jsonl import load_jsonl, read_rows
+from podsrl.tasks.jsonl import read_rows
 from podsrl.tasks.rows import Row, check_two_columns, row_task
 from podsrl.tasks.split import hold_out, take_eval, without_held_out
 from podsrl.types import Task
@@ -35,7 +35,7 @@ def load_hub(
 
     Args:
         path: its name on the hub; or a folder with one file SPLIT.jsonl per split, or with other files that `datasets`
-            reads; or one .jsonl file (see `load_jsonl`).
+            reads.
         subset: its configuration; None if it has only one.
         train_split, eval_split: None: "train", of which `num_eval` rows are held out.
         prompt_column, answer_column: see `load_jsonl`.
@@ -49,10 +49,9 @@ def load_hub(
     """
     check_two_columns(prompt_column, answer_column)
     if path.endswith(FILE_ENDING):
-        for option, value in (("subset", subset), ("train_split", train_split), ("eval_split", eval_split)):
-            if value is not None:
-                raise UsageError(f"task.{option} = '{value}', but task.path = '{path}' is one file: leave it out")
-        return load_jsonl(path, prompt_column=prompt_column, answer_column=answer_column, num_eval=num_eval, seed=seed)
+        raise UsageError(
+            f"task.path = '{path}' is a file, which task.name = 'hub' does not read: set task.name = 'jsonl'"
+        )
     train_split = train_split or "train"
     if eval_split == train_split:
         raise UsageError(f"task.train_split and task.eval_split are both '{eval_split}'; name two, or one only")

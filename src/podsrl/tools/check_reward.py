@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from inspect import signature
+from operator import ne
 from typing import Any
 
 import numpy as np
@@ -53,16 +54,6 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Milliseconds:
-    """Time for one completion."""
-
-    p50: float
-    p90: float
-    p99: float
-    max: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RewardCheck:
     """The findings about one reward function."""
 
@@ -84,8 +75,8 @@ class RewardCheck:
     """Why the first of them was stopped."""
     num_changed: int = 0
     """Rows with another value, or failure, the second time."""
-    milliseconds: Milliseconds | None = None
-    """None where the function was not called or broke its contract."""
+    milliseconds: Mapping[str, float] | None = None
+    """Time for one completion (p50, p90, p99, max); None where the function was not called or broke its contract."""
     agreement: Agreement | None = None
     no_limit: str | None = None
     """That no time limit held, and why; None where one did."""
@@ -188,84 +179,73 @@ def check_rewards(
             timeout_seconds=timeout_seconds,
             batch_timeout_seconds=batch_timeout_seconds,
         )
-        labelled = stored if name == correct else ()
-        checks.append(_check(name, function, rewards.get(name, 0.0), new_panel, rows, tell, labelled))
+        found = RewardCheck(
+            name=name,
+            form="row" if isinstance(judge_of(name, function), RowForm) else "batch",
+            weight=rewards.get(name, 0.0),
+            reads_token_ids="completion_ids" in signature(function).parameters,
+        )
+        try:
+            first, second, no_limit = _judge_twice(found, new_panel, rows, tell)
+        except RewardError as error:
+            checks.append(replace(found, broken=str(error)))
+            continue
+        found = replace(found, num_changed=_num_changed(first, second), no_limit=no_limit)
+        checks.append(_with_values(found, first, stored if name == correct else ()))
     return checks
 
 
-def _check(
-    name: str,
-    function: Reward,
-    weight: float,
-    new_panel: Callable[[], Panel],
-    rows: Rows,
-    tell: Callable[[int], None],
-    labelled: Sequence[Stored],
-) -> RewardCheck:
-    """Judge twice, so that a function with a memory is found out.
+def _judge_twice(
+    found: RewardCheck, new_panel: Callable[[], Panel], rows: Rows, tell: Callable[[int], None]
+) -> tuple[Values, Values, str | None]:
+    """Judge twice, so that a function with a memory is found out; besides, the warning that it has no time limit.
 
     The second time the row form gets the rows in reverse order in fresh processes. TRL's form gets the same call again
     in the same process, as a run makes one call after the other.
     """
+    is_row = found.form == "row"
+    part = _PART if is_row else len(rows)
 
-    def judge(panel: Panel, rows: Rows, num_done: int = 0) -> Values:
-        return panel.judge_in_parts(name, rows, part, lambda done: tell(num_done + done))
+    def judge(panel: Panel, rows: Rows, num_done: int) -> Values:
+        return panel.judge_in_parts(found.name, rows, part, lambda done: tell(num_done + done))
 
-    reads_token_ids = "completion_ids" in signature(function).parameters
     with new_panel() as panel:
-        form = "row" if isinstance(panel.forms[name], RowForm) else "batch"
-        part = _PART if form == "row" else len(rows)
-        try:
-            first = judge(panel, rows)
-            if form == "row":
-                with new_panel() as fresh:
-                    second = _in_reverse(judge(fresh, rows.part(slice(None, None, -1)), len(rows)))
-            else:
-                second = judge(panel, rows, len(rows))
-        except RewardError as error:
-            return RewardCheck(name=name, form=form, weight=weight, reads_token_ids=reads_token_ids, broken=str(error))
-        no_limit = next(iter(panel.warnings), None)
-    faults, stopped = first.faults, first.stopped
-    valid = [value for row, value in enumerate(first.values) if row not in faults]
-    return RewardCheck(
-        name=name,
-        form=form,
-        weight=weight,
-        num_rows=len(first.values),
+        first, no_limit = judge(panel, rows, 0), next(iter(panel.warnings), None)
+        if not is_row:
+            return first, judge(panel, rows, len(rows)), no_limit
+        with new_panel() as fresh:
+            last = len(rows) - 1
+            second = judge(fresh, rows.part(slice(None, None, -1)), len(rows))
+    faults = {last - row: fault for row, fault in second.faults.items()}
+    return first, Values(values=second.values[::-1], faults=faults), no_limit
+
+
+def _num_changed(first: Values, second: Values) -> int:
+    one, other = (
+        [values.faults[row].kind if row in values.faults else value for row, value in enumerate(values.values)]
+        for values in (first, second)
+    )
+    return sum(map(ne, one, other))
+
+
+def _with_values(found: RewardCheck, values: Values, labelled: Sequence[Stored]) -> RewardCheck:
+    faults, stopped = values.faults, values.stopped
+    valid = [value for row, value in enumerate(values.values) if row not in faults]
+    percentiles = zip(("p50", "p90", "p99", "max"), (50, 90, 99, 100), strict=True)
+    return replace(
+        found,
+        num_rows=len(values.values),
         mean=float(np.mean(valid)) if valid else None,
         num_distinct=len(set(valid)),
         num_invalid=dict(Counter(fault.kind for fault in faults.values())),
         first_reason=faults[min(faults)].reason if faults else None,
         num_stopped=len(stopped),
         stopped_reason=stopped[min(stopped)].reason if stopped else None,
-        num_changed=_num_changed(first, second),
-        milliseconds=_percentiles(first.seconds) if first.seconds else None,
-        agreement=agreement_of(labelled, first) if labelled else None,
-        no_limit=no_limit,
-        reads_token_ids=reads_token_ids,
+        milliseconds={name: 1e3 * float(np.percentile(values.seconds, share)) for name, share in percentiles}
+        if values.seconds
+        else None,
+        agreement=agreement_of(labelled, values) if labelled else None,
     )
-
-
-def _in_reverse(values: Values) -> Values:
-    last = len(values.values) - 1
-    return Values(values=values.values[::-1], faults={last - row: fault for row, fault in values.faults.items()})
-
-
-def _num_changed(first: Values, second: Values) -> int:
-    pairs = enumerate(zip(first.values, second.values, strict=True))
-    return sum(
-        _kind(first, row) != _kind(second, row) or (row not in first.faults and one != other)
-        for row, (one, other) in pairs
-    )
-
-
-def _kind(values: Values, row: int) -> str | None:
-    return values.faults[row].kind if row in values.faults else None
-
-
-def _percentiles(seconds: Sequence[float]) -> Milliseconds:
-    p50, p90, p99, top = (float(value) * 1e3 for value in np.percentile(seconds, [50, 90, 99, 100]))
-    return Milliseconds(p50=p50, p90=p90, p99=p99, max=top)
 
 
 def agreement_of(stored: Sequence[Stored], values: Values) -> Agreement | None:
@@ -291,15 +271,14 @@ def agreement_of(stored: Sequence[Stored], values: Values) -> Agreement | None:
         precision=both / num_said if num_said else None,
         recall=both / num_right if num_right else None,
         num_disagreements=len(different),
-        disagreements=tuple(_disagreement(stored[row], values, row) for row in different[:NUM_SHOWN]),
-    )
-
-
-def _disagreement(one: Stored, values: Values, row: int) -> Disagreement:
-    return Disagreement(
-        where=one.where,
-        label=bool(one.label),
-        value=None if row in values.faults else values.values[row],
-        answer=one.task.answer,
-        completion_end=one.text[-80:],
+        disagreements=tuple(
+            Disagreement(
+                where=stored[row].where,
+                label=bool(stored[row].label),
+                value=None if row in values.faults else values.values[row],
+                answer=stored[row].task.answer,
+                completion_end=stored[row].text[-80:],
+            )
+            for row in different[:NUM_SHOWN]
+        ),
     )
