@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import AliasPath, BeforeValidator, Field, InstanceOf, StrictBool, StrictInt, TypeAdapter, ValidationError
 
 from podsrl.errors import short
+from podsrl.lib.rounding import has_signal
 from podsrl.lib.text import html_table, prompt_text
 from podsrl.types import Completion, Group, Rollout, Sample, Selection
 
@@ -114,6 +115,13 @@ class RecordedGroup:
         """What was asked, in one line: of a chat what the user said last."""
         _, mark, last = f"\n{self.prompt}".rpartition("\nuser: ")
         return " ".join((last if mark else self.prompt).split())
+
+    @property
+    def is_zero_signal(self) -> bool:
+        """Whether nothing is learned from the group: its kept rewards are all equal, or its advantages all zero."""
+        kept = [rollout for rollout in self.rollouts if rollout.is_kept]
+        has_advantage = any(rollout.advantage not in (None, 0.0) for rollout in kept)
+        return not has_signal([rollout.reward for rollout in kept if rollout.reward is not None]) or not has_advantage
 
 
 def _cell(value: float | None) -> str:
