@@ -16,9 +16,8 @@ from podsrl.generate import Engine, Request, Sampling, Setting
 from podsrl.policy import load_model, load_tokenizer
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import SharedWeights, mapped
-from podsrl.scale.generators.worker import Blueprint, Worker, decode_requests, encode_requests
+from podsrl.scale.generators.worker import Blueprint, Worker
 from podsrl.sync import weights_digest
-from podsrl.types import Begun
 
 SAMPLING = Sampling(temperature=0.8, top_p=0.9, max_new_tokens=12, stop_token_ids=(1,))
 REQUESTS = [Request("a/ü", (3, 9), 5, SAMPLING), Request("b", (4,), 4, SAMPLING, first_index=3, stream="c")]
@@ -41,8 +40,7 @@ def blueprint(config: ModelConfig, loaded: tuple[Any, Any]) -> Callable[..., Blu
     def make(model: Any = None, tokenizer: Any = None, **changes: Any) -> Blueprint:
         setting = Setting(load_model=lambda: None, folder=config.path, seed=5, dtype=changes.pop("dtype", "float32"))
         given = {"generator": "engine", "options": {}, "config": config, "threads": 1, "num_workers_here": 1, **changes}
-        made = Blueprint.of(model or loaded[0], tokenizer or loaded[1], setting, **given)
-        return Blueprint.of_json(made.to_json())
+        return Blueprint.of(model or loaded[0], tokenizer or loaded[1], setting, **given)
 
     return make
 
@@ -64,7 +62,7 @@ def test_it_gives_the_engines_completions_bit_for_bit(blueprint: Any, loaded: tu
     assert load(worker, model) == weights_digest(model.named_parameters())
     engine = Engine(model, seed=5)
     engine.version = 3
-    pieces = list(worker.generate(encode_requests(REQUESTS)))
+    pieces = list(worker.generate(REQUESTS))
     found = [done for piece in pieces for done in decode_completions(piece)]
     assert sorted(found, key=lambda done: (done.request_id, done.index)) == sorted(
         engine.generate(REQUESTS), key=lambda done: (done.request_id, done.index)
@@ -73,7 +71,7 @@ def test_it_gives_the_engines_completions_bit_for_bit(blueprint: Any, loaded: tu
     counts = worker.counts()
     assert counts["stats"]["tokens"] == sum(len(done.token_ids) for done in found) and counts["peak_kv_bytes"] > 0
     assert worker.facts()["abilities"] == sorted(engine.abilities)
-    assert worker.describe(encode_requests(REQUESTS)) == engine.describe(REQUESTS)
+    assert worker.describe(REQUESTS) == engine.describe(REQUESTS)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -86,7 +84,7 @@ def test_weights_have_the_runs_dtype(blueprint: Any, loaded: tuple[Any, Any], co
 def test_an_abort_belongs_to_one_call(blueprint: Any, loaded: tuple[Any, Any]) -> None:
     worker = Worker(blueprint())
     load(worker, loaded[0])
-    asked = encode_requests([Request("a", (5,), 2, Sampling(max_new_tokens=9))])
+    asked = [Request("a", (5,), 2, Sampling(max_new_tokens=9))]
     worker.abort(["a"], 2)  # heard before the call begins
     reasons = [
         {done.finish_reason for piece in worker.generate(asked, call) for done in decode_completions(piece)}
@@ -100,21 +98,13 @@ def test_an_abort_belongs_to_one_call(blueprint: Any, loaded: tuple[Any, Any]) -
 def test_an_abort_that_is_heard_during_the_call_before_its_own_is_kept(blueprint: Any, loaded: tuple[Any, Any]) -> None:
     worker = Worker(blueprint())
     load(worker, loaded[0])
-    asked = encode_requests([Request("a", (5,), 2, Sampling(max_new_tokens=9))])
+    asked = [Request("a", (5,), 2, Sampling(max_new_tokens=9))]
     reasons = []
     for call in (1, 2):
         for piece in worker.generate(asked, call):
             reasons += [done.finish_reason for done in decode_completions(piece)]
             worker.abort(["a"], 2)
     assert reasons == ["length", "length", "aborted", "aborted"]
-
-
-def test_requests_come_back_as_they_were() -> None:
-    sampling = Sampling(temperature=0.1, stop_strings=("ü", "\n"), stop_token_ids=(1, 2), min_p=0.3)
-    requests = [*REQUESTS, Request("x", tuple(range(1000)), 2, sampling)]
-    start = Begun(index=5, token_ids=(3, 4), logprobs=(0.0, -0.1), version=2, versions=(2, 3), given=((0, 1),))
-    requests.append(Request("s", (1,), 3, first_index=4, starts={5: start}))
-    assert decode_requests(encode_requests(requests)) == requests
 
 
 def test_a_model_that_its_config_does_not_describe_is_an_error(blueprint: Any, make_model: Any) -> None:

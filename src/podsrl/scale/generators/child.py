@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import traceback
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from podsrl.lib.channel import Channel, Frame
 from podsrl.lib.imports import load
 from podsrl.lib.user_function import reason_of
 from podsrl.scale.generators.weights import mapped
-from podsrl.scale.generators.worker import Blueprint, Worker
+from podsrl.scale.generators.worker import Worker
 
 
 class Service:
@@ -32,8 +33,8 @@ class Service:
         number = head["number"]
         try:
             if head["call"] == "generate":
-                end = head["num_watch_bytes"]
-                for completions in self._worker.generate(body[end:], number, body[:end]):
+                requests, watch = pickle.loads(body)
+                for completions in self._worker.generate(requests, number, watch):
                     yield {"number": number}, completions
             yield {"result": self._result(head, body, data), "number": number}, b""
         except Exception as error:
@@ -56,14 +57,14 @@ class Service:
             case "start":
                 if (here := version("podsrl")) != head["podsrl"]:
                     raise UsageError(f"scale.ray: a node has podsrl {here}, wanted {head['podsrl']} as the run has")
-                self._worker = Worker(Blueprint.of_json(body.decode()))
+                self._worker = Worker(pickle.loads(body))
                 return self._worker.facts()
             case "generate":
                 return self._worker.counts()
             case "load_weights":
                 return self._worker.load_weights(head["table"], data)
             case "describe":
-                return self._worker.describe(body)
+                return self._worker.describe(pickle.loads(body))
             case "first_logprob":
                 return self._worker.first_logprob(head["prompt_ids"])
         raise ValueError(f"no call {head['call']!r}")

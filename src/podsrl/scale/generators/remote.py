@@ -1,11 +1,12 @@
 """A generator whose worker lives elsewhere: the messages to it and from it, whatever carries them.
 
 A call is one message to the worker, and gives messages: completions, then one with the result or the error. Every
-message carries the number of its call.
+message carries the number of its call. Only what goes to the worker is pickled: what comes from it runs no code here.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from podsrl.generate import EngineStats, Generator, Request, Watch, add_stats
 from podsrl.lib.channel import Frame
 from podsrl.records import decode_completions
 from podsrl.scale.generators.weights import Table
-from podsrl.scale.generators.worker import Blueprint, encode_requests, packed
+from podsrl.scale.generators.worker import Blueprint, packed
 from podsrl.sync.in_process import SyncError
 from podsrl.types import Completion
 
@@ -73,7 +74,7 @@ class RemoteGenerator(Generator):
         self.version = table["version"]
 
     def describe(self, requests: Sequence[Request]) -> str:
-        return str(self._call({"call": "describe"}, encode_requests(requests)))
+        return str(self._call({"call": "describe"}, list(requests)))
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         token, logprob = self._call({"call": "first_logprob", "prompt_ids": list(prompt_ids)})
@@ -89,7 +90,7 @@ class RemoteGenerator(Generator):
 
     def _start(self, blueprint: Blueprint) -> None:
         with suppress(LostGenerator):  # the first call says so
-            self._send({"call": "start", "podsrl": version("podsrl"), "number": 0}, blueprint.to_json().encode())
+            self._send({"call": "start", "podsrl": version("podsrl"), "number": 0}, pickle.dumps(blueprint))
 
     def _ready(self) -> dict[str, Any]:
         """Wait until the worker is made; returns its facts."""
@@ -98,7 +99,7 @@ class RemoteGenerator(Generator):
         return self._facts
 
     def _stream(self, wanted: list[Request], watch: bytes) -> Iterator[Completion | None]:
-        self._begin({"call": "generate", "num_watch_bytes": len(watch)}, watch + encode_requests(wanted))
+        self._begin({"call": "generate"}, (wanted, watch))
         self._is_open = True
         try:
             yield None
@@ -124,16 +125,16 @@ class RemoteGenerator(Generator):
         self.stats = add_stats([self.stats, EngineStats(**result["stats"])])
         self.peak_kv_bytes = max(self.peak_kv_bytes, result["peak_kv_bytes"])
 
-    def _call(self, head: dict[str, Any], body: bytes = b"", data: Any = None) -> Any:
-        self._begin(head, body, data)
+    def _call(self, head: dict[str, Any], asked: Any = None, data: Any = None) -> Any:
+        self._begin(head, asked, data)
         return self._answer().head["result"]
 
-    def _begin(self, head: dict[str, Any], body: bytes = b"", data: Any = None) -> None:
+    def _begin(self, head: dict[str, Any], asked: Any = None, data: Any = None) -> None:
         self._ready()
         if self._is_open:
             raise UsageError("a call of generate is open; finish or close it first")
         self._number += 1
-        self._send(head | {"number": self._number}, body, data)
+        self._send(head | {"number": self._number}, pickle.dumps(asked), data)
 
     def _answer(self) -> Frame:
         """The next message of the newest call; those of a call that was left before its end are dropped."""

@@ -1,7 +1,7 @@
-"""What lives elsewhere: a generator on a model of its own, asked and answered in plain values and bytes.
+"""What lives elsewhere: a generator on a model of its own.
 
-`Worker` knows nothing of the process it lives in: a child process (`process.py`) and an actor use the same class. Its
-model is built from the model's config, without reading weights: they come by `load_weights`.
+`Worker` knows nothing of the process it lives in (`child.py`). Its model is built from the model's config, without
+reading weights: they come by `load_weights`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from podsrl.generate import (
     EngineStats,
     Generator,
     Request,
-    Sampling,
     Setting,
     Watch,
     abilities_of,
@@ -42,7 +41,7 @@ from podsrl.scale.generators.model import check_carried, new_model
 from podsrl.scale.generators.weights import Table, tensors_in
 from podsrl.sync.digest import Samples, weights_digest
 from podsrl.sync.in_process import sync_weights
-from podsrl.types import Begun, Completion
+from podsrl.types import Completion
 
 Ids = Iterable[str | tuple[str, int]]
 _LIVE = ("load_model", "tokenizer")
@@ -51,7 +50,7 @@ _LIVE = ("load_model", "tokenizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """What a worker is made from: plain JSON throughout."""
+    """What a worker is made from: plain values throughout."""
 
     generator: str
     """`rollouts.generator`."""
@@ -112,16 +111,9 @@ class Blueprint:
             is_sharing_gpu=is_sharing_gpu,
         )
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def of_json(text: str) -> Blueprint:
-        return Blueprint(**json.loads(text))
-
 
 class Worker:
-    """A generator in a process of its own, behind plain values and bytes.
+    """A generator in a process of its own.
 
     Args:
         blueprint: says all that there is to know.
@@ -157,11 +149,11 @@ class Worker:
         """What the generator can do, as JSON."""
         return {"abilities": sorted(abilities_of(self._generator))}
 
-    def generate(self, requests: bytes, call: int = 0, watch: bytes = b"") -> Iterator[bytes]:
+    def generate(self, requests: list[Request], call: int = 0, watch: bytes = b"") -> Iterator[bytes]:
         """Yield completions (`decode_completions`), those that finish together in one piece.
 
         Args:
-            requests: from `encode_requests`.
+            requests: what is wanted.
             call: its number, larger than those of the calls before it: what `abort` was told of those is dropped.
             watch: from `packed`; its parts are made for this call.
 
@@ -170,7 +162,7 @@ class Worker:
         """
         self._generator.stats, self._generator.peak_kv_bytes = EngineStats(), 0
         try:
-            for found in self._found(decode_requests(requests), Steering.unpack(watch) if watch else None):
+            for found in self._found(requests, Steering.unpack(watch) if watch else None):
                 if found:
                     yield encode_completions(found)
                 while self._aborted and self._aborted[0][0] <= call:
@@ -207,8 +199,8 @@ class Worker:
         """Of the last call of `generate`: "stats" and "peak_kv_bytes"."""
         return {"stats": asdict(self._generator.stats), "peak_kv_bytes": self._generator.peak_kv_bytes}
 
-    def describe(self, requests: bytes) -> str:
-        return self._generator.describe(decode_requests(requests))
+    def describe(self, requests: Sequence[Request]) -> str:
+        return self._generator.describe(requests)
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         return self._generator.first_logprob(prompt_ids)
@@ -259,40 +251,6 @@ def packed(watch: Watch | None) -> bytes:
             "whose parts have names"
         )
     return watch.pack()
-
-
-def encode_requests(requests: Sequence[Request]) -> bytes:
-    """Requests as bytes: JSON, in which numbers keep every bit.
-
-    Example:
-        >>> asked = [Request("g", (1, 2), 3, Sampling(temperature=0.7), first_index=4, stream="s")]
-        >>> decode_requests(encode_requests(asked)) == asked
-        True
-    """
-    rows = [_fields(Request, request) for request in requests]
-    for row, request in zip(rows, requests, strict=True):
-        row["sampling"] = asdict(request.sampling)
-        row["starts"] = [_fields(Begun, start) for start in request.starts.values()]
-    return json.dumps(rows).encode()
-
-
-def decode_requests(data: bytes) -> list[Request]:
-    """What `encode_requests` was given."""
-    rows = json.loads(data)
-    for fields in rows:
-        starts = [Begun(**{name: _tuples(value) for name, value in start.items()}) for start in fields["starts"]]
-        fields["starts"] = {start.index: start for start in starts}
-        fields["sampling"] = Sampling(**fields["sampling"])
-    return [Request(**fields) for fields in rows]
-
-
-def _fields(kind: Any, record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in kind.__dataclass_fields__}
-
-
-def _tuples(value: Any) -> Any:
-    """JSON's lists as tuples, of two levels."""
-    return value if not isinstance(value, list) else tuple(tuple(i) if isinstance(i, list) else i for i in value)
 
 
 def _parameters(model: nn.Module) -> list[list[Any]]:
