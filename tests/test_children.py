@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,12 +131,6 @@ def test_folder_environment_words_and_session_are_those_asked_for_also_in_proc(t
         assert os.path.realpath(f"/proc/{process.pid}/cwd") == str(tmp_path)
 
 
-def test_its_temporary_files_lie_where_its_environment_says(tmp_path: Path) -> None:
-    program = "import json, tempfile; print(json.dumps(tempfile.gettempdir()))"
-    assert said(python(program)) == os.environ["TMPDIR"]
-    assert said(python(program), env=os.environ | {"TMPDIR": str(tmp_path)}) == str(tmp_path)
-
-
 def test_it_has_the_descriptors_that_are_passed_and_no_others() -> None:
     pipes = [os.pipe() for _ in range(20)]
     passed = [there for _, there in pipes]
@@ -160,15 +152,6 @@ def test_it_has_the_descriptors_that_are_passed_and_no_others() -> None:
             os.close(number)
 
 
-def test_no_descriptor_stays_open_here(nursery: children.Nursery) -> None:
-    def counts() -> list[int]:
-        return [len(os.listdir(f"/proc/{process}/fd")) for process in ("self", nursery._process.pid)]
-
-    before = counts()
-    children.run(python(""), input=b"word", capture_output=True)
-    assert counts() == before
-
-
 def test_a_module_and_a_script_find_what_an_interpreter_would(tmp_path: Path) -> None:
     program = "import json, sys; print(json.dumps([__name__, __file__, sys.argv, sys.path[0]]))"
     folder = tmp_path / "folder"
@@ -186,16 +169,6 @@ def test_a_module_and_a_script_find_what_an_interpreter_would(tmp_path: Path) ->
         command = [sys.executable, *words]
         fresh = subprocess.run(command, stdout=subprocess.PIPE, check=True, **options)  # type: ignore[call-overload]
         assert said(command, **options) == json.loads(fresh.stdout)
-
-
-def test_the_processor_time_of_a_child_counts_here_once_it_is_waited_for() -> None:
-    def seconds() -> float:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime
-
-    before = seconds()
-    children.run(python("import time\nend = time.process_time() + 0.1\nwhile time.process_time() < end: pass"))
-    assert seconds() - before > 0.1
 
 
 @pytest.mark.parametrize(
@@ -227,22 +200,3 @@ def test_what_a_fork_does_otherwise_is_started_as_usual(
     monkeypatch.setattr(subprocess.Popen, "__del__", lambda _: None)
     children.Popen(words, **options)
     assert usual == [words]
-
-
-def test_a_folder_that_is_not_there_is_an_error_of_the_start(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        children.run(python(""), cwd=tmp_path / "nowhere")
-
-
-def test_threads_may_start_children_at_once() -> None:
-    found: list[str] = []
-
-    def start(word: str) -> None:
-        found.append(children.run(python("import sys; print(sys.argv[1])", word), stdout=-1, text=True).stdout.strip())
-
-    threads = [threading.Thread(target=start, args=(str(i),)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == ["0", "1", "2", "3"]

@@ -129,25 +129,6 @@ def test_what_changes_while_it_runs_counts_as_changed(runs: Runs) -> None:
         Path("ran").unlink()
 
 
-def test_all_runs_it_in_any_case(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs()
-    monkeypatch.setenv("ALL", "1")
-    assert runs()
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": 1, "date": ""}'])
-def test_a_record_that_cannot_be_read_counts_as_none(runs: Runs, text: str) -> None:
-    runs()
-    Path("cache/podsrl/ci/few.json").write_text(text)
-    assert [runs(), runs()] == [True, False]
-
-
-def test_it_runs_again_when_a_package_is_installed(runs: Runs) -> None:
-    runs()
-    Path(".venv/lib/python3.11/site-packages/torch-2.9.dist-info").mkdir(parents=True)
-    assert [runs(), runs()] == [True, False]
-
-
 def test_without_its_own_environment_it_is_left_out(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -80,13 +80,6 @@ def test_the_same_text_draws_the_same_and_others_draw_all(draw: Draw) -> None:
     assert 1 <= sum("alone" in slow for _, slow in draws) <= 20  # one text in 16
 
 
-def test_a_text_may_draw_a_share_of_the_fast_cases_too(draw: Draw) -> None:
-    draws = [draw(cases(30), {}, text, fast_k=3)[0] for text in TEXTS]
-    assert set().union(*draws) == set(cases(30))
-    assert 8 <= sum(map(len, draws)) / len(draws) <= 12
-    assert draw(cases(30), {}, fast_k=3)[0] == set(cases(30))  # without a text all run
-
-
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
@@ -188,21 +181,6 @@ def test_it_ran_twice():
         "test_it.py::test_long": "test_it.py::test_long takes 1.25 s of processor time, a fast test 0.2 s: "
         "see tests/times.py"
     }
-
-
-def test_a_listed_case_may_be_slow_and_runs_once(run: Any) -> None:
-    text = """
-ran = []
-
-def test_long():
-    ran.append(1)
-    spend(1.25)
-
-def test_it_ran_once(request):
-    assert len(ran) == 1
-    assert {item.name for item in request.session.items if item.get_closest_marker("slow")} == {"test_long"}
-"""
-    assert run(text, "   0.70    1  test_it.py::test_long\n")[0] == {}
 
 
 def test_cases_share_what_their_module_s_fixtures_cost_and_a_session_s_cost_none(run: Any) -> None:

@@ -34,7 +34,6 @@ def numbers(value: Any) -> Iterator[float]:
         yield value
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RUN)
 def test_a_benchmark_runs_in_its_small_form(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if name.startswith("trl"):
