@@ -18,7 +18,6 @@ import argparse
 import json
 import random
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,9 +30,8 @@ from benchmarks import command
 from benchmarks.kills.children import Child, Fresh, Nursery, cpu_seconds, kill, left_alive
 from benchmarks.kills.compare import differences, ends, unfinished
 from benchmarks.kills.schedules import AHEAD, SCHEDULES, SWARM, words_of
-from benchmarks.soak.processes import files, hear_ctrl_c, shared_memory
+from benchmarks.soak.processes import files, looked_at_folder, shared_memory
 from benchmarks.timing import Say
-from podsrl.cli.console import new_folder
 from podsrl.errors import PodsError, UsageError
 from podsrl.lib.logs import append_line, write_atomically
 
@@ -71,15 +69,10 @@ def kills(options: argparse.Namespace, say: Say) -> Path:
         PodsError: too many runs failed; kills.jsonl has the reasons.
         UsageError: not Linux, or an option that cannot be.
     """
-    if sys.platform != "linux":
-        raise UsageError(f"benchmarks kills reads /proc of Linux, and this is {sys.platform}")
     if not 1 <= options.kills <= 1_000_000:
         raise UsageError(f"--kills {options.kills}: wanted 1 … 1,000,000")
-    folder = (options.out or new_folder("kills")).absolute()
-    if folder.exists():
-        raise UsageError(f"--out {folder}: is there already; name a new folder")
-    (folder / "temporary").mkdir(parents=True)
-    hear_ctrl_c()
+    folder = looked_at_folder("kills", options.out)
+    (folder / "temporary").mkdir()
     begun, first = time.monotonic(), next(iter(SCHEDULES))
     with Nursery(folder, words_of(first, {"stop.steps": "1"})) as nursery:
         killer = _Killer(folder, nursery, random.Random(options.seed), say)

@@ -29,13 +29,12 @@ from benchmarks import command
 from benchmarks.soak.processes import (
     files,
     folder_bytes,
-    hear_ctrl_c,
     held_below,
     is_running,
+    looked_at_folder,
     shared_memory,
 )
 from benchmarks.timing import Say
-from podsrl.cli.console import new_folder
 from podsrl.errors import PodsError, UsageError
 from podsrl.lib.below import below
 from podsrl.lib.logs import append_line, last_line, write_atomically
@@ -107,15 +106,9 @@ def soak(options: argparse.Namespace, say: Say) -> Path:
         PodsError: a command ended too early.
         UsageError: not Linux, or an option that cannot be.
     """
-    if sys.platform != "linux":
-        raise UsageError(f"benchmarks soak reads /proc of Linux, and this is {sys.platform}")
     if not 0 < options.minutes <= 10_000:
         raise UsageError(f"--minutes {options.minutes:g}: wanted 0 … 10,000")
-    folder = (options.out or new_folder("soak")).absolute()
-    if folder.exists():
-        raise UsageError(f"--out {folder}: is there already; name a new folder")
-    folder.mkdir(parents=True)
-    hear_ctrl_c()
+    folder = looked_at_folder("soak", options.out)
     seconds, pause = 60 * options.minutes, SAMPLE_SECONDS
     if options.quick:
         seconds, pause = min(seconds, QUICK_SECONDS), QUICK_SAMPLE_SECONDS

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from podsrl.cli.console import new_folder
+from podsrl.errors import UsageError
 from podsrl.lib.below import below
 
 Json = dict[str, Any]
@@ -94,10 +97,20 @@ def _size(path: Path) -> int:
     return 0
 
 
-def hear_ctrl_c() -> None:
-    """Let Ctrl-C end this process and those that it starts, also where a shell has started it in the background."""
+def looked_at_folder(name: str, out: Path | None) -> Path:
+    """A new folder for what a benchmark sees of processes, which Ctrl-C ends also where a shell started it behind.
+
+    UsageError: not Linux, or the folder is there already.
+    """
+    if sys.platform != "linux":
+        raise UsageError(f"benchmarks {name} reads /proc of Linux, and this is {sys.platform}")
+    folder = (out or new_folder(name)).absolute()
+    if folder.exists():
+        raise UsageError(f"--out {folder}: is there already; name a new folder")
+    folder.mkdir(parents=True)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    return folder
 
 
 def is_running(pid: int) -> bool:
