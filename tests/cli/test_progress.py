@@ -14,7 +14,7 @@ from rich.console import Console
 
 import children
 from podsrl.cli import progress
-from podsrl.cli.progress import FIRST_LINE_SECONDS, LINE_SECONDS, Bar, Lines, TimeLeft, shown, waiting
+from podsrl.cli.progress import FIRST_LINE_SECONDS, LINE_SECONDS, Bar, Cell, Lines, TimeLeft, shown, waiting
 from waiting import SECONDS
 
 
@@ -152,3 +152,44 @@ def test_a_training_run_in_a_pipe_tells_how_far_its_evaluation_is(tmp_path: Path
     assert done.returncode == 0, done.stderr
     said = re.findall(r"^training .*evaluating: (\d+) of 512 answers$", done.stderr, re.MULTILINE)
     assert any(0 < int(count) < 512 for count in said), done.stderr
+
+
+def as_seen(written: str) -> list[str]:
+    """Lines as a notebook shows them: what follows a carriage return stands over what was there."""
+    seen = []
+    for line in written.removesuffix("\n").split("\n"):
+        over = ""
+        for part in line.split("\r"):
+            over = part + over[len(part) :]
+        seen.append(over.rstrip())
+    return seen
+
+
+def test_a_notebook_has_one_line_that_is_written_over_and_warnings_stay(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Cell("training", clock) as cell:
+        cell.update(0, None, "a long first text")
+        cell.say("warning: two rollouts are invalid")
+        cell.say("step 0: held-out accuracy 1.6%")
+        for step in range(1, 41):
+            clock.now += 0.1
+            cell.update(step, 40, f"step {step}")
+    written = capsys.readouterr().out
+    assert as_seen(written) == ["warning: two rollouts are invalid", "training  100%  0 s left  step 40"]
+    assert 6 <= written.count("\r") - 3 <= 8  # over four seconds two per second; and the first, the warning, the last
+
+
+def test_a_notebook_shows_nothing_of_what_reports_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Cell("loading"):
+        pass
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_in_a_notebook_every_display_is_its_line(
+    is_plain: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(progress, "errors", Console(force_jupyter=True))
+    assert isinstance(shown("training", folder=tmp_path, is_plain=is_plain), Cell)
+    assert isinstance(waiting("loading"), Cell)

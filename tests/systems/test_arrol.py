@@ -193,7 +193,7 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
             ("options.quality.by=rollout", "options.quality.keep=0.95"),
             r"options\.quality\.keep = 0\.95 .*0\.1 \.\. 0\.9",
         ),
-        (("rollouts.generator=vllm",), r"steer\.prune = 'quality' sees .*'watch'"),
+        (("rollouts.generator=vllm",), r"steer\.prune = 'quality' .*'watch'"),
     ],
 )
 def test_what_cannot_be_is_one_line(overrides: tuple[str, ...], message: str) -> None:

@@ -204,9 +204,9 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
     [
         (("loss.shape=votes",), r"steer\.prune and steer\.branch = 'confident' works with loss\.shape"),
         (("rollouts.stop_strings=['a']",), r"steer\.branch = 'confident' sets tokens, .*stop_strings = \['a'\]"),
-        (("rollouts.generator=vllm",), r"steer\.prune = 'confident' sees .*'watch'"),
+        (("rollouts.generator=vllm",), r"steer\.prune = 'confident' .*'watch'"),
         (("task.correct=format",), r"'votes' counts final answers, and task\.correct = 'format' finds none"),
-        (("steer.close=until_mixed",), r"steer\.branch = 'confident' with steer\.close = 'until_mixed'"),
+        (("steer.close=until_mixed",), r"steer\.close = 'until_mixed' with steer\.branch = 'confident'"),
     ],
 )
 def test_what_cannot_be_is_one_line(overrides: tuple[str, ...], message: str) -> None:

@@ -1,11 +1,12 @@
 """What a person sees while something runs: a bar with the time left, the picture of `pods watch`, or plain lines.
 
-Without a terminal, and in a notebook, a line appears every ten seconds, even when there is nothing new: this tells a
-slow phase from a process that hangs. Lines printed by `say` come on top.
+Without a terminal a line appears every ten seconds, even when there is nothing new: this tells a slow phase from a
+process that hangs. Lines printed by `say` come on top. In a notebook, one line is written over.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import Counter
@@ -34,7 +35,7 @@ LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 3.0
 """Without a terminal, the first line comes after this long."""
 BEAT_SECONDS = 0.5
-"""Between two looks at whether a line is due."""
+"""Between two looks at whether a line is due, and between two lines of a notebook."""
 LEAST_HEIGHT = 30
 """Lines of a terminal from which on it has room for the picture."""
 TICK_SECONDS = 1.0
@@ -60,6 +61,12 @@ class Display:
         """Print a line that stays."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
+    @property
+    def line(self) -> str:
+        """How far it is."""
+        share = "" if self._share is None else f"{self._share:4.0%}  "
+        return f"{self._name}  {share}{self._left.text}  {self._text}".rstrip()
+
     def __enter__(self) -> Self:
         return self
 
@@ -70,7 +77,7 @@ class Display:
 def shown(name: str, *, folder: Path | None = None, is_plain: bool = False) -> Display:
     """A live bar in a terminal, or the picture of a folder's runs; elsewhere, or where asked for, plain lines."""
     if is_plain or not _is_live():
-        return Lines(name)
+        return Cell(name) if errors.is_jupyter else Lines(name)
     return Bar(name) if folder is None or errors.height < LEAST_HEIGHT else Picture(folder, errors)
 
 
@@ -129,13 +136,42 @@ class Lines(Display):
             if self._clock() < self._due:
                 return
             self._due = self._clock() + LINE_SECONDS
-            share = "" if self._share is None else f"{self._share:4.0%}  "
-            super().say(f"{self._name}  {share}{self._left.text}  {self._text}".rstrip())
+            super().say(self.line)
 
     def _beat_on(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
             if Lines._open[-1] is self:
                 self.beat()
+
+
+class Cell(Display):
+    """One line of a notebook's cell, written over twice a second; of the lines that stay there are warnings alone."""
+
+    def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
+        super().__init__(name, clock=clock)
+        self._clock, self._due = clock, clock()
+        self._newest = self._shown = ""
+
+    def __exit__(self, *error: Any) -> None:
+        if self._newest:
+            self._write(self._newest, "\n")
+
+    def update(self, done: float, total: float | None, text: str = "") -> None:
+        super().update(done, total, text)
+        self._newest = self.line
+        if self._clock() >= self._due:
+            self._due = self._clock() + BEAT_SECONDS
+            self._write(self._newest)
+
+    def say(self, text: str) -> None:
+        """Print a warning; metrics.jsonl, starts.jsonl and the report have the rest."""
+        if text.startswith("warning: "):
+            self._write(text, "\n")
+
+    def _write(self, text: str, end: str = "") -> None:
+        sys.stdout.write(f"\r{text.ljust(len(self._shown))}{end}")
+        sys.stdout.flush()
+        self._shown = "" if end else text
 
 
 class Drawn(Display):
