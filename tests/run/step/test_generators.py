@@ -38,9 +38,9 @@ def test_generators_take_the_gpus_that_do_not_train(monkeypatch: pytest.MonkeyPa
     ("options", "named"),
     [
         (["--scale.ray=local"], "scale.ray = 'local'"),
-        (["scale.generators = 1", "--rollouts.generator=nosuch"], "nosuch"),
+        (["--scale.generators=1", "--rollouts.generator=nosuch"], "nosuch"),
         (["--scale.generators=4"], "rollouts.num_prompts = 3"),
-        (["scale.generators = 1", "--scale.ray=ray://127.0.0.1:10001"], "HOST:PORT"),
+        (["--scale.generators=1", "--scale.ray=ray://127.0.0.1:10001"], "HOST:PORT"),
         (["--rollouts.generator=vllm+http://127.0.0.1"], "HOST:PORT"),
         (["--rollouts.generator=vllm+http://127.0.0.1:8000,"], "HOST:PORT"),
         (["--options.vllm.max_model_len=8"], "rollouts.generator = 'engine'"),
@@ -63,7 +63,7 @@ def test_one_generator_elsewhere_changes_no_number(pods: Any, option: str) -> No
 
 def test_a_resume_may_change_their_number_and_warns(pods: Any) -> None:
     pods("train", "pods", *flags(*SIZES, "stop.steps=2"), "--out=plain")
-    code, _, err = pods("train", "--resume=plain", "--stop.steps=4", "scale.generators = 1")
+    code, _, err = pods("train", "--resume=plain", "--stop.steps=4", "--scale.generators=1")
     assert code == 0 and "last bits" not in err, err
     pods("train", "pods", *flags(*SIZES), "--out=whole")
     assert numbers(Path("plain"))[-2:] == numbers(Path("whole"))[-2:]

@@ -99,9 +99,10 @@ def _check_counts(config: RunConfig, slots: Slots) -> None:
                 f"{part.option} is shown rollouts that have {late} tokens, and rollouts.max_new_tokens = {limit} ends "
                 f"them: wanted at most {limit - 1}"
             )
-    if getattr(part.part, "sets_tokens", False) and config.rollouts.stop_strings:
+    [branch] = slots["steer.branch"]
+    if getattr(branch.part, "sets_tokens", False) and config.rollouts.stop_strings:
         raise UsageError(
-            f"{part.option} sets tokens, and one of rollouts.stop_strings = {list(config.rollouts.stop_strings)} may "
+            f"{branch.option} sets tokens, and one of rollouts.stop_strings = {list(config.rollouts.stop_strings)} may "
             "reach across one unseen; leave one of them out"
         )
 
