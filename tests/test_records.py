@@ -76,6 +76,7 @@ def group_lists(draw: Any) -> list[Group]:
             index=draw(st.one_of(st.none(), st.integers(0, 10**9))),
             step=draw(st.integers(0, 10**9)),
             is_trained=draw(st.booleans()),
+            num_first=draw(st.one_of(st.none(), st.integers(0, 4))),
         )
         for place in range(draw(st.integers(0, 4)))
     ]
@@ -84,51 +85,6 @@ def group_lists(draw: Any) -> list[Group]:
 def completion(index: int, token_ids: tuple[int, ...], **changes: Any) -> Completion:
     plain = {"request_id": f"r{index}", "version": 5, "logprobs": (-0.5, -0.25, -2.0)[: len(token_ids)]}
     return made.completion(token_ids, index=index, **(plain | changes))
-
-
-def test_groups_written_by_hand_come_back_with_every_field() -> None:
-    """Groups of two, no and one rollout; parts that only some rollouts have; texts of several bytes, empty and none."""
-    first = Rollout(
-        completion=completion(0, (3, 4, 5), versions=(4, 5, 5)),
-        text="Ω≠",
-        reward=0.1,
-        parts={"correct": 1.0, "short": 0.0},
-        is_correct=True,
-        is_formatted=False,
-        answer="12",
-    )
-    second = Rollout(
-        completion=completion(7, (), finish_reason="pruned", version=2**40),
-        text="",
-        reward=-3.0,
-        parts={},
-        is_correct=False,
-        is_formatted=True,
-        answer="",
-        invalid_reason="lost",
-    )
-    third = Rollout(
-        completion=completion(1, (6,), finish_reason="length"),
-        text="b",
-        reward=2.0,
-        parts={"long": 0.25},
-        is_correct=True,
-    )
-    task = Task(id="t", prompt="?", answer="!")
-    groups = [
-        Group(id="s1/0", task=task, prompt_ids=(1, 2), rollouts=(first, second), index=0, step=7, is_trained=False),
-        Group(id="none", task=task, prompt_ids=(9,), rollouts=(), index=2**40, step=0),
-        Group(id="ß", task=task, prompt_ids=(1, 2, 3), rollouts=(third,), index=None, step=8),
-    ]
-    asked: list[tuple[str, int | None]] = []
-
-    def task_of(name: str, index: int | None) -> Task:
-        asked.append((name, index))
-        return task
-
-    assert decode(encode(groups), task_of) == groups
-    assert asked == [("s1/0", 0), ("none", 2**40), ("ß", None)]
-    assert decode(encode([]), task_of) == []
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -165,12 +121,6 @@ def test_open_groups_come_back_as_they_were(groups: list[Group], data: Any) -> N
         for group in groups
     ]
     assert decode_open(encode_open(opens), lambda name, index: tasks[name, index]) == opens
-
-
-def test_how_many_rollouts_came_first_is_kept() -> None:
-    groups = [made.group_of("g", 1.0, 0.0, 1.0, index=3, num_first=2), made.group_of("h", 1.0, index=3)]
-    found = decode(encode(groups), lambda name, index: groups[0].task)
-    assert [each.num_first for each in found] == [2, None]
 
 
 @each(("column", "value"), [("num_ways", 1), ("num_begun", 2), ("num_begun", 0), ("way_count", None)])

@@ -46,18 +46,23 @@ def test_std_divides_by_the_sample_standard_deviation_of_each_group() -> None:
     close(group_advantages(rewards)[1], [-1 / 1.414314, -1 / 1.414314, 0.0, 2 / 1.414314])
 
 
-def test_none_only_subtracts_the_mean() -> None:
-    close(group_advantages(torch.tensor([1.0, 0.0, 0.0, 0.0]), "none"), [0.75, -0.25, -0.25, -0.25], 1e-12)
-
-
-def test_leave_one_out_compares_with_the_mean_of_the_others() -> None:
-    close(group_advantages(torch.tensor([3.0, 0.0, 1.0]), "leave_one_out"), [2.5, -2.0, -0.5])
-
-
-def test_median_mad_of_spread_rewards_is_the_published_formula() -> None:
-    # median 0.5, MAD 0.25, scale 0.25 + 1e-3
-    rewards = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
-    close(group_advantages(rewards, "median_mad"), [-1.992032, -0.996016, 0.0, 0.996016, 1.992032])
+@pytest.mark.parametrize(
+    ("normalize", "rewards", "wanted"),
+    [
+        ("none", [1.0, 0.0, 0.0, 0.0], [0.75, -0.25, -0.25, -0.25]),
+        ("leave_one_out", [3.0, 0.0, 1.0], [2.5, -2.0, -0.5]),
+        # the published formula: median 0.5, MAD 0.25, scale 0.25 + 1e-3
+        ("median_mad", [0.0, 0.25, 0.5, 0.75, 1.0], [-1.992032, -0.996016, 0.0, 0.996016, 1.992032]),
+        # MAD 0, floor half of std 0.5, scale 0.25 + 1e-3: about four and not a thousand
+        ("median_mad", [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 3.984064, 0.0]),
+        # centred .5 -.5 1.5 -1.5, sum of squares 5, std sqrt(5 / 3) = 1.290994
+        ("batch_std", [[1.0, 0.0], [3.0, 0.0]], [[0.387268, -0.387268], [1.161804, -1.161804]]),
+    ],
+)
+def test_each_advantage_gives_the_numbers_worked_out_by_hand(
+    normalize: str, rewards: list[float] | list[list[float]], wanted: list[float] | list[list[float]]
+) -> None:
+    close(group_advantages(torch.tensor(rewards), normalize), wanted)
 
 
 def test_median_mad_takes_the_lower_of_two_middle_rewards_so_one_row_is_an_exact_zero() -> None:
@@ -67,22 +72,8 @@ def test_median_mad_takes_the_lower_of_two_middle_rewards_so_one_row_is_an_exact
     assert advantages[1].item() == 0.0
 
 
-def test_median_mad_of_one_right_answer_is_about_four_and_not_a_thousand() -> None:
-    # MAD 0, floor half of std 0.5, scale 0.25 + 1e-3
-    close(group_advantages(torch.tensor([0.0, 0.0, 1.0, 0.0]), "median_mad"), [0.0, 0.0, 3.984064, 0.0])
-
-
-def test_batch_std_whitens_centred_rewards_over_all_groups() -> None:
-    # centred .5 -.5 1.5 -1.5, sum of squares 5, std sqrt(5 / 3) = 1.290994
-    advantages = group_advantages(torch.tensor([[1.0, 0.0], [3.0, 0.0]]), "batch_std")
-    close(advantages, [[0.387268, -0.387268], [1.161804, -1.161804]])
-
-
-def test_groups_of_unequal_size_keep_their_own_statistics() -> None:
+def test_groups_of_unequal_size_keep_their_own_statistics_and_batch_std_whitens_over_all_their_rows() -> None:
     assert of_step([[1.0, 0.0], [3.0, 0.0, 1.0]], ADVANTAGES["leave_one_out"]) == [[1.0, -1.0], [2.5, -2.0, -0.5]]
-
-
-def test_batch_std_of_groups_of_unequal_size_whitens_over_all_their_rows() -> None:
     # centred .5 -.5 | 2 -1 -1, sum of squares 6.5, std sqrt(6.5 / 4) = 1.274755
     first, second = of_step([[1.0, 0.0], [3.0, 0.0, 0.0]], ADVANTAGES["batch_std"])
     assert first == pytest.approx([0.5 / 1.274855, -0.5 / 1.274855], abs=1e-6)
@@ -133,16 +124,6 @@ def test_advantages_equal_a_slow_twin_on_plain_numbers(groups: list[list[float]]
     before = rewards.clone()
     close(group_advantages(rewards, normalize), slow_advantages(groups, normalize), 1e-8)
     assert torch.equal(rewards, before)
-
-
-@given(groups_of_numbers, st.sampled_from(ALL), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
-def test_the_order_of_a_group_does_not_matter(groups: list[list[float]], normalize: str, draw) -> None:  # type: ignore[no-untyped-def]
-    order = list(range(len(groups[0])))
-    draw.shuffle(order)
-    rewards = torch.tensor(groups, dtype=torch.float64)
-    shuffled = group_advantages(rewards[:, order], normalize)
-    torch.testing.assert_close(shuffled, group_advantages(rewards, normalize)[:, order], rtol=0, atol=1e-9)
 
 
 @given(groups_of_numbers)
@@ -308,9 +289,3 @@ def test_an_advantage_is_tried_on_two_groups_whose_rewards_rise_from_0_to_1() ->
 
     try_advantage(of_groups, 5)
     assert seen == [([0.0, 0.25, 0.5, 0.75, 1.0], [1, 2, 3, 1, 2], (0, 1, 2, 3, 4))] * 2
-
-
-@pytest.mark.parametrize("num_kept", [2, 5])
-def test_every_known_advantage_passes_its_trial(num_kept: int) -> None:
-    for advantage in ADVANTAGES.values():
-        try_advantage(advantage, num_kept)

@@ -120,11 +120,6 @@ def test_micro_batches_take_the_longest_rows_first_and_stay_within_the_budget() 
     assert pieces[1].behaviour_logprobs.tolist() == [[0, -3, -3], [0, -5, -5]]
 
 
-def test_a_row_longer_than_the_budget_goes_alone() -> None:
-    pieces = micro_batches(batch_of([9, 2, 9]), 4)
-    assert [list(piece.input_ids.shape) for piece in pieces] == [[1, 9], [1, 9], [1, 2]]
-
-
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=20), st.integers(1, 60))
 @settings(max_examples=60, deadline=None)
 def test_micro_batches_hold_every_row_once_within_the_budget(lengths: list[int], budget: int) -> None:
