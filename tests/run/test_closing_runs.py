@@ -9,11 +9,10 @@ import torch
 
 from podsrl.lib.stages import FATES
 from podsrl.policy import load_model
-from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
-from runs import EXTRA, config_of, newest, timeless
+from runs import EXTRA, config_of, newest
+from tests.systems.whole_steps import lines, steps
 
 SIZES = (
     *("rollouts.num_prompts=3", "rollouts.num_rollouts=24", "select.num_kept=6", "rollouts.max_new_tokens=20"),
@@ -28,20 +27,12 @@ def trainer_of(*overrides: str) -> Trainer:
     return Trainer(config, model=load_model(config.model).double())
 
 
-def steps(trainer: Trainer, count: int) -> list[StepResult]:
-    return [training_step(trainer) for _ in range(count)]
-
-
 def samples(results: list[StepResult]) -> list[Any]:
     return [
         (sample.group_id, sample.completion.index, sample.completion.token_ids, sample.advantage)
         for result in results
         for sample in result.samples
     ]
-
-
-def lines(results: list[StepResult]) -> list[dict[str, Any]]:
-    return [timeless(step_metrics(result)) for result in results]
 
 
 def tokens(results: list[StepResult]) -> int:
@@ -85,21 +76,14 @@ def test_rewards_of_workers_are_polled_and_change_no_group() -> None:
         each.parts.close()
 
 
-def stopped_and_resumed(folder: Path, *options: str) -> tuple[Trainer, list[StepResult], Trainer]:
-    """A run that was saved after a step, its next two steps, and one that goes on from what it saved."""
-    trainer = trainer_of(*options)
-    steps(trainer, 1)
-    trainer.save(folder, EXTRA)
-    wanted = steps(trainer, 2)
-    resumed = trainer_of(*options)
-    resumed.load(newest(folder))
-    return trainer, wanted, resumed
-
-
 def test_a_step_that_was_read_for_a_checkpoint_has_the_same_groups(tmp_path: Path) -> None:
     """It was generated whole, so only what was in vain is more."""
     few = (CERTAIN, "rollouts.num_slots=8", "steps.name=ahead", "rollouts.generator=beside:beside")
-    _, wanted, resumed = stopped_and_resumed(tmp_path, *few)
+    trainer, resumed = trainer_of(*few), trainer_of(*few)
+    steps(trainer, 1)
+    trainer.save(tmp_path, EXTRA)
+    wanted = steps(trainer, 2)
+    resumed.load(newest(tmp_path))
     assert lines(steps(resumed, 2)) == lines(wanted)
     plain = trainer_of(*few[1:])
     steps(plain, 1)

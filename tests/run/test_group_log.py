@@ -125,13 +125,10 @@ def test_a_group_has_signal_where_kept_rewards_differ() -> None:
     assert parse_group(line_of([1.0, 1.0])).is_zero_signal
     assert parse_group(line_of([])).is_zero_signal
     assert not parse_group(line_of([0.0, 0.5, 1.0])).is_zero_signal  # although one advantage is 0
-
-
-def test_a_dropped_reward_is_no_signal() -> None:
-    equal = group_of([1.0, 1.0, 0.0])
-    kept = selection(equal, (0, 1))
-    line = group_line(1, equal, kept, samples_of(equal, kept, [0.5, -0.5]))
-    assert parse_group(written(line)).is_zero_signal
+    assert parse_group(line_of([0.0, 0.0, 1.0, 1.0], [0.0] * 4)).is_zero_signal  # two chunks of equal rewards
+    dropped = group_of([1.0, 1.0, 0.0])
+    kept = selection(dropped, (0, 1))
+    assert parse_group(written(group_line(1, dropped, kept, samples_of(dropped, kept, [0.5, -0.5])))).is_zero_signal
 
 
 def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> None:
@@ -139,11 +136,6 @@ def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> N
     assert [rollout.mean_advantage for rollout in record.rollouts] == [0.75, -0.75, None, None]
     of_no_token = replace(record.rollouts[0], advantage=())
     assert of_no_token.mean_advantage == 0.0
-
-
-def test_a_group_whose_advantages_are_all_zero_has_no_signal() -> None:
-    # of two chunks, each with equal rewards
-    assert parse_group(line_of([0.0, 0.0, 1.0, 1.0], [0.0] * 4)).is_zero_signal
 
 
 def test_chat_messages_are_written_with_their_roles() -> None:

@@ -12,12 +12,11 @@ import pytest
 
 from podsrl.generate import Request
 from podsrl.lib.stages import FATES
-from podsrl.run.metrics import step_metrics
-from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.steps import training_step
 from podsrl.types import FORK, Begun, Group
-from runs import EXTRA, assert_same_weights, config_of, timeless
+from runs import EXTRA, assert_same_weights, config_of
+from tests.systems.whole_steps import lines, steps
 
 SIZES = ("rollouts.num_rollouts=6", "rollouts.max_new_tokens=12", "select.num_kept=3", "task.digits=1")
 RANDOM = ("steer.prune=random", "options.random.at=2")
@@ -27,14 +26,6 @@ LEARNED = ("steer.prune=small_steering:Learned",)
 
 def trainer_of(*overrides: str) -> Trainer:
     return Trainer(config_of(*SIZES, *overrides))
-
-
-def steps(trainer: Trainer, count: int) -> list[StepResult]:
-    return [training_step(trainer) for _ in range(count)]
-
-
-def lines(results: list[StepResult]) -> list[dict[str, Any]]:
-    return [timeless(step_metrics(result)) for result in results]
 
 
 @cache

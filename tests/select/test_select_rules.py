@@ -11,7 +11,7 @@ import torch
 
 from made import group, rollout
 from podsrl.errors import UsageError
-from podsrl.select import RULES, SelectionRule, max_variance, resolve_rule, select_groups, try_rule
+from podsrl.select import RULES, SelectionRule, resolve_rule, select_groups, try_rule
 from podsrl.select.groups import call_rule
 
 
@@ -121,10 +121,6 @@ def test_a_rule_without_options_says_so() -> None:
 def test_an_unknown_name_says_what_was_meant(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         resolve_rule(name)
-
-
-def test_a_rule_still_says_what_it_is_through_its_array_edge() -> None:
-    assert "largest variance" in (max_variance.__doc__ or "")
 
 
 def test_the_examples_in_the_documentation_are_true(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,10 +211,6 @@ def test_a_soft_capped_model_trains_through_its_own_forward() -> None:
     assert head_path(model).name == "full"
 
 
-def test_peak_memory_is_none_on_a_cpu() -> None:
-    assert updater(make_model()).peak_bytes() is None
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
+from loops import each
 from made import sample
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
@@ -124,27 +125,17 @@ LAYOUTS = {
 }
 
 
-def check_layouts(family: str, dtype: torch.dtype, seeds: range) -> None:
-    model = new_model(family, dtype)
-    for seed in seeds:
-        batch = random_batch(seed)
-        expected = plain(model, batch, 0.8)
-        for options in LAYOUTS.values():
-            chunk_tokens = 3 if seed % 2 else 1000
-            forward = TokenLogprobs(model, temperature=0.8, chunk_tokens=chunk_tokens, **options)
-            assert_equal(ours(forward, batch), expected)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_layout_has_the_log_probs_and_gradients_of_single_rows(family: str, dtype: torch.dtype) -> None:
-    check_layouts(family, dtype, range(3))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_so_has_every_layout_of_many(family: str, dtype: torch.dtype) -> None:
-    check_layouts(family, dtype, range(3, 60))
+@each("seed", range(60), few=3)
+def test_every_layout_has_the_log_probs_and_gradients_of_single_rows(
+    family: str, dtype: torch.dtype, seed: int
+) -> None:
+    model, batch = new_model(family, dtype), random_batch(seed)
+    expected = plain(model, batch, 0.8)
+    for options in LAYOUTS.values():
+        forward = TokenLogprobs(model, temperature=0.8, chunk_tokens=3 if seed % 2 else 1000, **options)
+        assert_equal(ours(forward, batch), expected)
 
 
 def test_given_tokens_are_read_in_every_layout_and_are_no_targets() -> None:
