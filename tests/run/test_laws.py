@@ -285,18 +285,3 @@ def test_the_step_knows_no_part_by_name() -> None:
     for path in (run / "step/trainer.py", run / "step/collect.py", run / "loop.py", *(run / "steps").glob("*.py")):
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         assert not names & texts, f"{path.name} names {names & texts}"
-
-
-# --- older checkpoints ---
-
-
-def test_a_checkpoint_from_before_the_slots_goes_on_with_their_defaults(tmp_path: Path) -> None:
-    trainer = trainer_at(DEFAULTS)
-    training_step(trainer)
-    checkpoint = saved(trainer, tmp_path)
-    config = copy.deepcopy(checkpoint.state["config"])
-    del config["budget"]["guide"], config["budget"]["keep"], config["loss"]["shape"], config["about"]
-    resumed = trainer_at(DEFAULTS)
-    resumed.load(replace(checkpoint, state={**checkpoint.state, "config": config}))
-    assert any("budget.guide" in warning and "loss.shape" in warning for warning in resumed.warnings)
-    assert outcome(resumed, training_step(resumed)) == outcome(trainer, training_step(trainer))
