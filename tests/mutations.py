@@ -63,7 +63,6 @@ PLACES = {
     "score": Place(modules=("score/**/*.py",), tests=("score/**/test_*.py",)),
     "tasks": Place(modules=("tasks/**/*.py",), tests=("tasks/**/test_*.py",)),
     "generate": Place(modules=("generate/**/*.py",), tests=("generate/**/test_*.py",)),
-    "replay": Place(modules=("replay/*.py",), tests=("run/test_replay_runs.py", "lib/test_part_states.py")),
     "sync": Place(modules=("sync/*.py",), tests=("sync/test_*.py",)),
     "run": Place(modules=("run/**/*.py",), tests=("run/**/test_*.py",)),
     "scale": Place(modules=("scale/**/*.py",), tests=("scale/**/test_*.py",)),
