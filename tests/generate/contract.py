@@ -30,7 +30,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from podsrl.generate import Generator, Request, Sampling, Setting, abilities_of
+from podsrl.generate import Engine, Generator, Request, Sampling, Setting, Watch, abilities_of
 from podsrl.types import Begun, Completion
 from waiting import is_alive, wait_for, words_of
 
@@ -169,6 +169,14 @@ def by_place(completions: Iterable[Completion]) -> dict[tuple[str, int], Complet
 
 def tokens_of(completions: Iterable[Completion]) -> dict[tuple[str, int], tuple[int, ...]]:
     return {place: done.token_ids for place, done in by_place(completions).items()}
+
+
+def drain(engine: Engine, watch: Watch | None = None) -> dict[tuple[str, int], Completion]:
+    """What ends until no rollout is left."""
+    found = []
+    while engine.num_unfinished > 0:
+        found += engine.step(watch)
+    return by_place(found)
 
 
 def begun(done: Completion, length: int, given: tuple[tuple[int, int], ...] = ()) -> Begun:

@@ -60,15 +60,6 @@ def test_greedy_tokens_of_ragged_prompts_equal_transformers_generate(tiny_model:
     assert len(set(tokens(found).values())) == len(PROMPTS)
 
 
-@pytest.mark.parametrize("family", ["qwen2", "llama"])
-def test_eager_attention_gives_the_same_tokens_for_ragged_prompts(make_model: Callable[..., Any], family: str) -> None:
-    model = make_model(family, attn_implementation="eager")
-    assert model.config._attn_implementation == "eager"
-    assert tokens(run(model, requests(GREEDY))) == {
-        (f"r{i}", 0): greedy(model, prompt, 12) for i, prompt in enumerate(PROMPTS)
-    }
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", ["qwen2", "mistral"])
 def test_a_sliding_window_model_within_its_window_gives_the_same_tokens(
@@ -110,12 +101,6 @@ def test_a_prompt_is_read_once_and_rollouts_with_the_same_tokens_so_far_share_a_
     assert engine.stats.forwarded == sum(rows)
     assert engine.stats.tokens == sum(len(completion.token_ids) for completion in found.values())
     assert (engine.stats.forwarded < 0.7 * engine.stats.tokens) == (temperature < 1)
-
-
-def test_a_request_that_can_never_fit_is_refused_with_the_numbers(qwen2: Any) -> None:
-    engine = Engine(qwen2, kv_cache_bytes=18 * 256 - 1)
-    with pytest.raises(UsageError, match=r"kv_cache_bytes = 4,607: request 'r1' alone needs 4,608 \(7 prompt tokens"):
-        engine.generate(requests(GREEDY))
 
 
 # --- how a completion ends ---
@@ -218,33 +203,40 @@ def test_other_weights_are_copied_into_the_engines_own_memory(make_model: Any) -
     assert own.lm_head.weight.abs().sum() > 0
 
 
-def test_an_unknown_weight_or_another_shape_is_named(make_model: Any) -> None:
+def test_an_unknown_weight_or_another_shape_is_named_and_changes_none(make_model: Any) -> None:
     engine = Engine(make_model("qwen2"))
+    before = engine.model.lm_head.weight.detach().clone()
     with pytest.raises(UsageError, match=r"weight 'nope' of shape \(2,\): the engine's model has no such parameter"):
-        engine.load_weights([("nope", torch.zeros(2))], version=1)
+        engine.load_weights([("lm_head.weight", before + 1), ("nope", torch.zeros(2))], version=1)
     with pytest.raises(UsageError, match=r"'model.norm.weight' of shape \(3,\): the engine's model has \(32,\)"):
         engine.load_weights([("model.norm.weight", torch.zeros(3))], version=1)
-    assert engine.version == 0
+    assert engine.version == 0 and torch.equal(engine.model.lm_head.weight, before)
 
 
 # --- refused before anything is generated ---
 
 
-def test_a_repeated_id_is_refused_at_the_call(qwen2: Any) -> None:
-    with pytest.raises(UsageError, match="request id 'a' is used twice"):
-        Engine(qwen2).generate([Request(name, (3,), 1, GREEDY) for name in ("a", "b", "a")])
+def of_length(num_tokens: int) -> Request:
+    return Request("a", (3,) * num_tokens, 1, Sampling(max_new_tokens=4, stop_token_ids=()))
 
 
-def test_a_prompt_and_limit_over_the_models_window_are_refused_at_the_call_and_the_last_that_fits_runs(
-    qwen2: Any,
-) -> None:
-    sampling = Sampling(max_new_tokens=4, stop_token_ids=())
-    with pytest.raises(UsageError, match=r"'a' needs 61 prompt tokens \+ max_new_tokens = 4.*the model's window of 64"):
-        Engine(qwen2).generate([Request("a", (3,) * 61, 1, sampling)])
-    assert len(run(qwen2, [Request("a", (3,) * 60, 1, sampling)])["a", 0].token_ids) == 4
+@pytest.mark.parametrize(
+    ("options", "asked", "named"),
+    [
+        ({}, [*requests(GREEDY), *requests(GREEDY)], "request id 'r0' is used twice"),
+        ({}, [of_length(61)], r"'a' needs 61 prompt tokens \+ max_new_tokens = 4.*the model's window of 64"),
+        (
+            {"kv_cache_bytes": 18 * 256 - 1},
+            requests(GREEDY),
+            r"kv_cache_bytes = 4,607: request 'r1' alone needs 4,608 \(7 prompt tokens",
+        ),
+        ({"num_slots": 0}, [], "num_slots = 0: wanted at least 1"),
+    ],
+)
+def test_what_cannot_run_is_refused_at_the_call(qwen2: Any, options: Any, asked: list[Request], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        Engine(qwen2, **options).generate(asked)
 
 
-@pytest.mark.parametrize("num_slots", [0, -1])
-def test_fewer_than_one_slot_is_refused(qwen2: Any, num_slots: int) -> None:
-    with pytest.raises(UsageError, match=f"num_slots = {num_slots}: wanted at least 1"):
-        Engine(qwen2, num_slots=num_slots)
+def test_the_longest_that_fits_the_models_window_runs(qwen2: Any) -> None:
+    assert len(run(qwen2, [of_length(60)])["a", 0].token_ids) == 4

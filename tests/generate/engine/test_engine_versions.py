@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from contract import by_place, drain
 
-from podsrl.generate import Engine, Live, Request, Sampling, Watch
-from podsrl.types import Completion
+from podsrl.generate import Engine, Live, Request, Sampling
 
 SAMPLING = Sampling(temperature=0.7, max_new_tokens=10)
 A, B = Request("a", (5, 7), 3, SAMPLING), Request("b", (9, 20, 31, 4), 2, SAMPLING)
-
-
-def drain(engine: Engine, watch: Watch | None = None) -> dict[tuple[str, int], Completion]:
-    found = {}
-    while engine.num_unfinished > 0:
-        found |= {(c.request_id, c.index): c for c in engine.step(watch)}
-    return found
 
 
 @dataclass
@@ -34,23 +27,6 @@ class Noting:
         for key, num_tokens in zip(live.keys, live.num_tokens, strict=True):
             self.drawn_by.setdefault(key, {})[num_tokens] = self.engine.version
         return ()
-
-
-def test_tokens_of_one_version_need_no_list(qwen2: Any) -> None:
-    engine = Engine(qwen2)
-    engine.load_weights([], 7)
-    assert {(c.version, c.versions) for c in engine.generate([A, B])} == {(7, ())}
-
-
-def test_weights_that_come_between_steps_draw_the_next_token_of_forks_too(qwen2: Any) -> None:
-    engine = Engine(qwen2)
-    engine.submit([A])
-    for _ in range(3):
-        engine.step()
-    engine.load_weights([], 5)
-    engine.fork("a", 0)
-    found = drain(engine)
-    assert {completion.versions[:4] for completion in found.values()} == {(0, 0, 0, 5)} and len(found) == 4
 
 
 def test_a_rollout_that_is_aborted_before_a_new_token_has_the_old_version_alone(qwen2: Any) -> None:
@@ -75,8 +51,7 @@ def test_whatever_waits_leaves_and_forks_every_token_has_the_version_that_the_en
         engine.submit([A, B])
         found = {}
         for step in range(14):
-            for completion in engine.step(watch):
-                found[completion.request_id, completion.index] = completion
+            found |= by_place(engine.step(watch))
             alive = list(engine.states())
             if rng.random() < 0.4:
                 engine.load_weights([], engine.version + 1)

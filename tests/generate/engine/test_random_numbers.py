@@ -39,25 +39,13 @@ def test_the_finaliser_of_the_twin_gives_the_published_splitmix64_sequence_for_s
     assert [finalise((1234567 + i * GOLDEN) & MASK) for i in (1, 2, 3, 4)] == published
 
 
-def test_numbers_equal_a_twin_on_plain_integers() -> None:
-    ids, indices = ["a", "s12/0/7+5", "a", "é"], [0, 3, 2**40, 1]
-    wanted = [[slow_uniform(9, i, k, t) for t in range(5)] for i, k in zip(ids, indices, strict=True)]
-    assert uniforms(9, ids, indices, 5).tolist() == wanted
-
-
-def test_each_rollout_of_a_step_gets_the_number_of_its_own_position() -> None:
-    ids, indices, positions = ["a", "b", "a", "a"], [0, 0, 5, 0], [3, 0, 2**20, 4]
-    keys = row_keys([request_key(7, i) for i in ids], indices)
-    wanted = [slow_uniform(7, *where) for where in zip(ids, indices, positions, strict=True)]
-    assert uniforms_at(keys, positions).tolist() == wanted
-    assert uniforms_at(keys, np.array(positions)).tolist() == wanted
-
-
-def test_nothing_is_written_into_keys_or_positions() -> None:
-    keys, positions = row_keys([request_key(0, "a")] * 3, [0, 1, 2]), np.arange(3)
-    before = keys.copy(), positions.copy()
-    uniforms_at(keys, positions)
-    assert (keys == before[0]).all() and (positions == before[1]).all()
+def test_numbers_equal_a_twin_on_plain_integers_and_nothing_is_written_into_what_is_given() -> None:
+    ids, indices, positions = ["a", "s12/0/7+5", "a", "é", "a"], [0, 3, 2**40, 1, 0], [3, 0, 2**20, 4, 4]
+    wanted = [slow_uniform(9, *where) for where in zip(ids, indices, positions, strict=True)]
+    keys, given = row_keys([request_key(9, i) for i in ids], indices), np.array(positions)
+    before = keys.copy()
+    assert uniforms_at(keys, positions).tolist() == uniforms_at(keys, given).tolist() == wanted
+    assert (keys == before).all() and given.tolist() == positions
 
 
 @pytest.mark.parametrize("axis", ["positions", "rollouts", "requests", "seeds"])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from loops import each
 from podsrl.errors import UsageError
 from podsrl.generate.schedule.continuous import Dynamic
-from podsrl.generate.schedule.job import ORDERS, Job, Limits, breadth, fifo
+from podsrl.generate.schedule.job import Job, Limits, breadth, fifo
 from podsrl.generate.schedule.scheduler import make_scheduler
 
 
@@ -28,18 +32,6 @@ def test_fifo_goes_by_arrival_and_breadth_lets_all_groups_grow_alike() -> None:
     assert breadth(jobs[::-1]) == [jobs[0], jobs[2], jobs[1], jobs[3]]
 
 
-@pytest.mark.parametrize("name", ORDERS)
-def test_an_order_keeps_every_job_and_leaves_its_input(name: str) -> None:
-    jobs = jobs_of(5)[::-1]
-    before = list(jobs)
-    assert set(ORDERS[name](jobs)) == set(before)
-    assert jobs == before
-
-
-def test_a_row_holds_the_prompt_and_what_was_made() -> None:
-    assert Job("a", 0, prompt_length=10, max_new_tokens=64, order=0, num_tokens=3).row_length == 13
-
-
 def test_continuous_refills_every_free_slot_in_order_of_arrival() -> None:
     jobs = jobs_of(5)
     scheduler = make_scheduler("continuous", Limits(num_slots=3))
@@ -59,39 +51,9 @@ def test_a_preempted_job_comes_back_to_its_place_in_the_queue() -> None:
     assert scheduler.admit([first]) == [second]
 
 
-def test_a_withdrawn_job_never_starts() -> None:
-    jobs = jobs_of(3)
-    scheduler = make_scheduler("continuous", Limits(num_slots=3))
-    scheduler.submit(jobs)
-    scheduler.withdraw([jobs[1]])
-    assert scheduler.num_pending == 2
-    assert scheduler.admit([]) == [jobs[0], jobs[2]]
-
-
 def test_an_object_is_passed_through() -> None:
     scheduler = make_scheduler("continuous", Limits(num_slots=1))
     assert make_scheduler(scheduler, Limits(num_slots=2)) is scheduler
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("continous", "Did you mean 'continuous'"),
-        ("micro", "no scheduler 'micro'. Known: continuous, dynamic"),
-        ("continuous+ljf", "no refill order 'ljf'. Known: breadth, fifo"),
-        ("dynamic+bredth", "Did you mean 'breadth'"),
-        ("", "Known: continuous"),
-    ],
-)
-def test_an_unknown_name_is_refused_with_the_nearest(name: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        make_scheduler(name, Limits(num_slots=1))
-
-
-@pytest.mark.parametrize("limits", [{"num_slots": 0}, {"num_slots": 1, "num_tokens": 0}])
-def test_no_room_at_all_is_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="= 0: wanted at least 1"):
-        Limits(**limits)
 
 
 def test_dynamic_starts_what_fits_beside_the_longest_row_with_headroom() -> None:
@@ -100,19 +62,6 @@ def test_dynamic_starts_what_fits_beside_the_longest_row_with_headroom() -> None
     scheduler.submit(jobs)
     assert scheduler.admit([]) == jobs[:4]  # four rows of 15 tokens
     assert scheduler.admit(running_jobs([10])) == [jobs[4]]  # beside a row of 20: two rows of 30
-
-
-def test_dynamic_keeps_to_its_slots_where_memory_has_room() -> None:
-    scheduler = make_scheduler("dynamic", Limits(num_slots=3))
-    scheduler.submit(jobs_of(9))
-    assert len(scheduler.admit(running_jobs([1]))) == 2
-
-
-def test_dynamic_starts_a_lone_job_whatever_its_size() -> None:
-    jobs = jobs_of(2, prompt_length=100)
-    scheduler = make_scheduler("dynamic", Limits(num_slots=2, num_tokens=100))
-    scheduler.submit(jobs)
-    assert scheduler.admit([]) == jobs[:1]
 
 
 def test_dynamic_preempts_the_last_of_its_order_until_the_rest_fits() -> None:
@@ -128,6 +77,19 @@ def test_dynamic_never_preempts_the_only_row() -> None:
     assert make_scheduler("dynamic", Limits(num_slots=1, num_tokens=2)).preempt(running_jobs([5])) == []
 
 
-def test_a_negative_headroom_is_refused() -> None:
-    with pytest.raises(UsageError, match="headroom = -1"):
-        Dynamic(Limits(num_slots=1), headroom=-1)
+@each(
+    ("make", "named"),
+    [
+        (lambda: make_scheduler("continous", Limits(num_slots=1)), "Did you mean 'continuous'"),
+        (lambda: make_scheduler("micro", Limits(num_slots=1)), "no scheduler 'micro'. Known: continuous, dynamic"),
+        (lambda: make_scheduler("continuous+ljf", Limits(num_slots=1)), "no refill order 'ljf'. Known: breadth, fifo"),
+        (lambda: make_scheduler("dynamic+bredth", Limits(num_slots=1)), "Did you mean 'breadth'"),
+        (lambda: make_scheduler("", Limits(num_slots=1)), "Known: continuous"),
+        (lambda: Limits(num_slots=0), "num_slots = 0: wanted at least 1"),
+        (lambda: Limits(num_slots=1, num_tokens=0), "num_tokens = 0: wanted at least 1"),
+        (lambda: Dynamic(Limits(num_slots=1), headroom=-1), "headroom = -1"),
+    ],
+)
+def test_what_is_wrong_with_a_scheduler_is_named(make: Callable[[], Any], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        make()

@@ -29,17 +29,6 @@ def test_long_rows_change_places_with_short_ones_before_the_cut() -> None:
     assert zones.at(np.array([9, 8, 3, 3, 3, 3])) == ((2, 9), (4, 3))
 
 
-def test_rows_of_about_one_length_stay_together() -> None:
-    lengths, zones = planned(np.array([10, 9, 10, 10, 9, 10]))
-    assert lengths.tolist() == [10, 9, 10, 10, 9, 10]
-    assert zones.at(lengths) == ((6, 10),)
-
-
-def test_a_single_row_is_one_zone() -> None:
-    lengths, zones = planned(np.array([7]))
-    assert zones.at(lengths) == ((1, 7),)
-
-
 def test_no_order_and_no_cut_reads_less_than_the_plan() -> None:
     for case in itertools.product((1, 3, 4, 9), repeat=5):
         lengths, zones = planned(np.array(case))
