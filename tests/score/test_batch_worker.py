@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 
 from podsrl.errors import RewardError
-from podsrl.score import Scorer
 from podsrl.score.base import Rows
 from podsrl.score.forms import judge_of
 from podsrl.score.panel import Panel
 from podsrl.types import Task
 
 FUNCTIONS = """
-import os, random, sys, time
+import os, random, time, zlib
 import numpy as np
 
 seen = []
 
 def spy(prompts, completions, completion_ids, answer, id, **columns):
-    return [float(abs(hash(repr((p, c, i, a, n, sorted((k, v[j]) for k, v in columns.items()))))) % 10**9)
+    said = [repr((p, c, i, a, n, sorted((k, v[j]) for k, v in columns.items())))
             for j, (p, c, i, a, n) in enumerate(zip(prompts, completions, completion_ids, answer, id))]
+    return [float(zlib.crc32(text.encode())) for text in said]  # a process has hashes of its own
 
 def third(completions):
     return [len(str(text)) / 3 for text in completions]
@@ -72,9 +72,6 @@ def much(completions):
 
 def killed_first(completions):
     return [float(open("/proc/self/oom_score_adj").read())] * len(completions)
-
-def checks(completions, checker):
-    return [check(text) for check, text in zip(checker, completions)]
 """
 TASK = Task(id="a", prompt="x", answer="1", columns={"level": 3, "span": (1, 2), "blob": b"\xff"})
 CHAT = Task(id="c", prompt=({"role": "user", "content": "x\ud800"},), answer="2", columns={"level": 4, "span": None})
@@ -97,14 +94,7 @@ def texts(*texts: str) -> Rows:
     return Rows(tasks=[TASK] * len(texts), texts=texts, token_ids=[()] * len(texts))
 
 
-def test_arguments_and_values_are_those_of_a_call_in_this_process(
-    functions: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = "import trl_rewards as t; t.hash = lambda text: sum(map(ord, text)) * len(text)"
-    exec(source)  # a worker's hashes are its own
-    (Path(functions.__file__).parent / "trl_rewards.py").write_text(
-        f"{FUNCTIONS}\nhash = lambda t: sum(map(ord, t)) * len(t)\n"
-    )
+def test_arguments_and_values_are_those_of_a_call_in_this_process(functions: Any) -> None:
     worker = worker_of(functions, "spy", "third")
     for name in ("spy", "third"):
         here = judge_of(f"trl_rewards:{name}", getattr(functions, name))(ROWS)
@@ -182,13 +172,6 @@ def test_memory_has_no_limit_but_goes_first_where_it_runs_out(functions: Any) ->
     assert worker.judge("trl_rewards:much", texts("a")).values == [1.0]
     assert worker.judge("trl_rewards:killed_first", texts("a")).values == [500.0]
     worker.close()
-
-
-def test_the_trial_call_has_the_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "slow_trl.py").write_text("import time\ndef slow(completions): time.sleep(600)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with Scorer({"slow_trl:slow": 1.0}, "correct", batch_timeout_seconds=0.3) as scorer:
-        assert scorer.probe(TASK) == ["reward 'slow_trl:slow' took longer than 0.3 s and was stopped"]
 
 
 def test_a_worker_that_is_killed_between_two_batches_is_replaced(functions: Any) -> None:

@@ -139,11 +139,6 @@ def test_the_verdict_is_the_same_in_a_thread_where_signals_do_not_work() -> None
     assert found == [is_equal(*case) for case in cases] == [True, True, False]
 
 
-def test_a_candidate_beyond_any_answer_s_length_is_compared_as_a_string() -> None:
-    assert not is_equal("1+" * 600 + "1", "601")
-    assert is_equal("1+" * 600 + "1", "1+" * 600 + "1")
-
-
 def test_the_quick_way_for_written_numbers_says_what_math_verify_says() -> None:
     forms = ["0", "1", "-1", "2", "0.5", ".5", "-0.5", "1/2", r"\frac12", r"-\frac{1}{2}", r"\frac{2}{4}", "3.5", "7/2"]
     forms += [

@@ -46,21 +46,37 @@ def exact(task: Task, completion: str, *, scale: float = 1.0) -> float:
     return scale * (completion == task.answer)
 
 
+def by_level(completions: list[Any], level: list[int], factor: int = 1) -> list[int]:
+    return [factor * number for number in level]
+
+
 @pytest.mark.parametrize(
-    ("function", "values"),
+    ("form", "function", "values"),
     [
-        (exact, [1.0, 0.0, 1.0]),
-        (lambda task, text: len(text) / 10, [0.1, 0.5, 0.1]),
-        (lambda *both: len(both), [2.0, 2.0, 2.0]),
-        (Exact(), [1.0, 0.0, 1.0]),
-        (Exact().method, [1.0, 0.0, 1.0]),
-        (functools.partial(exact, scale=0.5), [0.5, 0.0, 0.5]),
+        (RowForm, exact, [1.0, 0.0, 1.0]),
+        (RowForm, lambda task, text: len(text) / 10, [0.1, 0.5, 0.1]),
+        (RowForm, lambda *both: len(both), [2.0, 2.0, 2.0]),
+        (RowForm, Exact(), [1.0, 0.0, 1.0]),
+        (RowForm, Exact().method, [1.0, 0.0, 1.0]),
+        (RowForm, functools.partial(exact, scale=0.5), [0.5, 0.0, 0.5]),
+        (BatchForm, by_level, [5.0, 5.0, 6.0]),
+        (BatchForm, lambda prompts, completions, **rest: [len(answer) for answer in rest["answer"]], [1.0, 1.0, 1.0]),
+        (BatchForm, lambda completion_ids, **rest: [ids[0] for ids in completion_ids], [3.0, 20.0, 4.0]),
+        (BatchForm, lambda completions, **rest: np.arange(len(completions)) > 0, [0.0, 1.0, 1.0]),
+        (BatchForm, lambda completions, **rest: (1, True, 0.5), [1.0, 1.0, 0.5]),
+        (BatchForm, Lengths(), [1.0, 2.0, 1.0]),
+        (BatchForm, functools.partial(by_level, factor=2), [10.0, 10.0, 12.0]),
+        (BatchForm, functools.partial(by_level, level=[7, 8, 9]), [7.0, 8.0, 9.0]),
+        (BatchForm, functools.partial(lambda completions, **rest: rest["level"], level=[7, 8, 9]), [7.0, 8.0, 9.0]),
+        (BatchForm, of_openrlhf, [1.0, 0.0, 1.0]),
     ],
 )
-def test_functions_of_the_row_form_judge_each_row(function: Callable[..., Any], values: list[float]) -> None:
+def test_functions_of_each_form_are_known_and_judge_each_row(
+    form: type, function: Callable[..., Any], values: list[float]
+) -> None:
     judge = judge_of("f", function)
-    assert isinstance(judge, RowForm)
-    assert judge(ROWS) == Values(values=values, faults={})
+    assert isinstance(judge, form) and judge(ROWS) == Values(values=values, faults={})
+    assert judge(ROWS.part(slice(0, 0))) == Values(values=[], faults={})
 
 
 def test_the_row_form_is_called_once_for_equal_completions_of_a_task() -> None:
@@ -77,30 +93,6 @@ def test_the_row_form_is_called_once_for_equal_completions_of_a_task() -> None:
     found = judge_of("own", reward)(rows)
     assert calls == [("1+2", "3"), ("1+2", "bad"), ("1+2", "4"), ("2+2", "3")]
     assert [found.values[i] for i in (0, 2, 3, 5)] == [1.0, 1.0, 3.0, 4.0] and list(found.faults) == [1, 4]
-
-
-def by_level(completions: list[Any], level: list[int], factor: int = 1) -> list[int]:
-    return [factor * number for number in level]
-
-
-@pytest.mark.parametrize(
-    ("function", "values"),
-    [
-        (by_level, [5.0, 5.0, 6.0]),
-        (lambda prompts, completions, **columns: [len(answer) for answer in columns["answer"]], [1.0, 1.0, 1.0]),
-        (lambda completion_ids, **rest: [ids[0] for ids in completion_ids], [3.0, 20.0, 4.0]),
-        (lambda completions, **rest: np.arange(len(completions)) > 0, [0.0, 1.0, 1.0]),
-        (lambda completions, **rest: (1, True, 0.5), [1.0, 1.0, 0.5]),
-        (Lengths(), [1.0, 2.0, 1.0]),
-        (functools.partial(by_level, factor=2), [10.0, 10.0, 12.0]),
-        (functools.partial(by_level, level=[7, 8, 9]), [7.0, 8.0, 9.0]),
-        (functools.partial(lambda completions, **columns: columns["level"], level=[7, 8, 9]), [7.0, 8.0, 9.0]),
-    ],
-)
-def test_functions_of_trl_form_are_called_once_a_batch(function: Callable[..., Any], values: list[float]) -> None:
-    judge = judge_of("f", function)
-    assert isinstance(judge, BatchForm)
-    assert judge(ROWS) == Values(values=values, faults={})
 
 
 def test_trl_form_is_given_text_for_text_prompts_and_messages_for_chat() -> None:
@@ -185,15 +177,8 @@ def test_an_exception_in_trl_form_is_retried_row_by_row() -> None:
     assert is_nan_where_faulty(values)
 
 
-def test_a_row_function_with_its_arguments_in_the_other_order_is_an_error() -> None:
-    with pytest.raises(UsageError, match="task comes first"):
-        judge_of("f", lambda text, task: 1.0)
-
-
 def test_a_function_of_openrlhf_form_gets_whole_texts_and_answers() -> None:
     judge = judge_of("f", of_openrlhf)
-    assert isinstance(judge, BatchForm)
-    assert judge(ROWS) == Values(values=[1.0, 0.0, 1.0], faults={})
     own = Task(id="own", prompt="1+2=", answer="3", columns={"labels": "three", "queries": "1+2=three"})
     assert judge(Rows(tasks=[own], texts=["3"], token_ids=[(3,)])).values == [1.0]
     with pytest.raises(RewardError, match="references"):
@@ -320,13 +305,9 @@ def by_position(completions: list[str], /) -> list[float]:
         (lambda a, b, c: 1.0, "reward 'f' takes (a, b, c) (missing a required argument: 'c')"),
         (by_position, "reward 'f' takes ['completions'] by position only, but is called by keyword: remove the '/'"),
         (max, "reward 'f': no signature found for builtin"),
+        (lambda text, task: 1.0, "task comes first"),
     ],
 )
 def test_what_fits_neither_form_is_refused(function: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         judge_of("f", function)
-
-
-@pytest.mark.parametrize("function", [exact, by_level])
-def test_an_empty_batch_gives_no_values(function: Callable[..., Any]) -> None:
-    assert judge_of("f", function)(Rows(tasks=[], texts=[], token_ids=[])) == Values(values=[], faults={})

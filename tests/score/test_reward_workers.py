@@ -139,25 +139,19 @@ def test_the_caller_may_be_any_thread(user_folder: Path) -> None:
     assert found == [Values(values=[1.0], faults={})]
 
 
-def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(tmp_path: Path, user_folder: Path) -> None:
-    fails_elsewhere = f"import os\n1 / (os.getpid() == {os.getpid()})\ndef odd(task, text): return 1.0\n"
-    (tmp_path / "worker_rewards.py").write_text(fails_elsewhere)
-    with (
-        Panel({"worker_rewards:odd": "--reward"}, num_workers=1) as workers,
-        pytest.raises(RewardError, match=r"could not load \['worker_rewards:odd'\]: UsageError: .*ZeroDivisionError"),
-    ):
-        workers.judge("worker_rewards:odd", rows(["a"]))
-
-
-def test_a_worker_that_dies_while_it_loads_is_an_error(tmp_path: Path, user_folder: Path) -> None:
-    spared = f"import os\nif os.getpid() != {os.getpid()}:\n    os._exit(7)\n"  # this process may import it too
-    (tmp_path / "worker_rewards.py").write_text(f"{spared}def odd(task, text): return 1.0\n")
-    with (
-        Panel({"worker_rewards:odd": "--reward"}, num_workers=2) as workers,
-        pytest.raises(
-            RewardError, match=r"a reward worker died \(exit code 7\) while it loaded \['worker_rewards:odd'\]"
-        ),
-    ):
+@pytest.mark.parametrize(
+    ("elsewhere", "message"),
+    [
+        ("1 / 0", r"could not load \['worker_rewards:odd'\]: UsageError: .*ZeroDivisionError"),
+        ("os._exit(7)", r"a reward worker died \(exit code 7\) while it loaded \['worker_rewards:odd'\]"),
+    ],
+)
+def test_a_function_that_loads_here_but_not_in_a_worker_is_an_error(
+    user_folder: Path, elsewhere: str, message: str
+) -> None:
+    source = f"import os\nif os.getpid() != {os.getpid()}:\n    {elsewhere}\ndef odd(task, text): return 1.0\n"
+    (user_folder / "worker_rewards.py").write_text(source)
+    with Panel({"worker_rewards:odd": "--reward"}, num_workers=2) as workers, pytest.raises(RewardError, match=message):
         workers.judge("worker_rewards:odd", rows(["a"]))
 
 
@@ -182,10 +176,7 @@ workers.judge("worker_rewards:odd", Rows(tasks=[task], texts=["hang"], token_ids
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, -signal.SIGINT)])
-def test_no_worker_outlives_the_main_process_or_says_a_word(
-    user_folder: Path, number: signal.Signals, code: int
-) -> None:
+def test_no_worker_outlives_ctrl_c_or_says_a_word(user_folder: Path) -> None:
     main = subprocess.Popen(
         [sys.executable, "-c", MAIN],
         stdout=subprocess.PIPE,
@@ -196,12 +187,11 @@ def test_no_worker_outlives_the_main_process_or_says_a_word(
     )
     assert main.stdout is not None
     pid = int(float(main.stdout.readline()))
-    os.killpg(main.pid, number)  # as a terminal does with Ctrl-C: the whole process group
+    os.killpg(main.pid, signal.SIGINT)  # as a terminal does with Ctrl-C: the whole process group
     _, said = main.communicate(timeout=300)
-    assert main.returncode == code
+    assert main.returncode == -signal.SIGINT
     wait_for(lambda: not is_alive(pid))
-    assert said.count("Traceback") == (1 if number == signal.SIGINT else 0)
-    assert "worker.py" not in said
+    assert said.count("Traceback") == 1 and "worker.py" not in said
 
 
 def test_time_in_which_the_whole_process_stood_still_does_not_count(user_folder: Path) -> None:

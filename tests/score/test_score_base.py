@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from loops import each
-from podsrl.score.base import Fault, Rows, collect, fault_of, read_value
-from podsrl.types import Task
+from podsrl.score.base import Fault, fault_of, read_value
 
 
 @each(
@@ -69,18 +68,3 @@ def test_an_exception_that_cannot_be_shown_is_still_a_fault() -> None:
             raise RuntimeError
 
     assert fault_of("f", Odd()).reason == "reward 'f' raised Odd: its message cannot be read"
-
-
-def test_collect_parts_numbers_from_faults_by_row() -> None:
-    first, second = Fault(kind="none", reason="one"), Fault(kind="raised", reason="two")
-    values = collect([first, 0.5, second])
-    assert np.array_equal(values.values, [math.nan, 0.5, math.nan], equal_nan=True)
-    assert values.faults == {0: first, 2: second}
-
-
-def test_a_row_is_a_batch_of_one() -> None:
-    tasks = [Task(id=name, prompt=name, answer=name) for name in "ab"]
-    rows = Rows(tasks=tasks, texts=["x", "y"], token_ids=[[1], [2, 3]])
-    one = rows.part(slice(1, 2))
-    assert one == Rows(tasks=[tasks[1]], texts=["y"], token_ids=[[2, 3]])
-    assert (len(rows), len(one)) == (2, 1)

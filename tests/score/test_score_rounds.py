@@ -9,18 +9,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from test_scorer import completion
 
 from podsrl.score import Scorer
-from podsrl.types import Completion, FinishReason, Rollout, Task
+from podsrl.types import Completion, Rollout, Task
 
 TASKS = [Task(id=f"{i}+2", prompt=f"{i}+2=", answer=str(i + 2)) for i in range(3)]
 TEXTS = [["Answer: 2.", "Answer: 3.", "2"], ["Answer: 3."], ["Answer: 4.", "4", "4"]]
-
-
-def completion(index: int, finish_reason: FinishReason = "stop") -> Completion:
-    return Completion(
-        request_id="s0", index=index, token_ids=(index,), logprobs=(-1.0,), finish_reason=finish_reason, version=0
-    )
 
 
 def completions(texts: list[str]) -> list[Completion]:

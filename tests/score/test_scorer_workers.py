@@ -57,9 +57,9 @@ def test_an_empty_reference_makes_its_rollouts_invalid_with_the_reason() -> None
     assert good.reward == 1.0
 
 
-def test_the_probe_tries_a_user_s_function_in_a_worker(user_folder: Path) -> None:
-    (user_folder / "probed_rewards.py").write_text(
-        "def hangs(task, text):\n    import time\n    time.sleep(100 if 'know' in text else 0)\n    return 1.0\n"
-    )
-    with Scorer({"probed_rewards:hangs": 1.0}, "math_correct", timeout_seconds=0.3) as scorer:
+@pytest.mark.parametrize("form", ["task, text", "completions"])
+def test_the_probe_tries_a_user_s_function_in_a_worker_within_its_limit(user_folder: Path, form: str) -> None:
+    (user_folder / "probed_rewards.py").write_text(f"import time\ndef hangs({form}): time.sleep(600)\n")
+    limits = {"timeout_seconds": 0.3, "batch_timeout_seconds": 0.3}
+    with Scorer({"probed_rewards:hangs": 1.0}, "math_correct", **limits) as scorer:  # type: ignore[arg-type]
         assert scorer.probe(SUM) == ["reward 'probed_rewards:hangs' took longer than 0.3 s and was stopped"]
