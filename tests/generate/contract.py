@@ -348,14 +348,7 @@ class GeneratorContract:
     def test_a_stop_token_is_the_last_one(self, generator: Generator) -> None:
         whole = tokens_of(generator.generate([Request("s", PROMPT, 12, PLAIN)]))
         stops = tuple({ids[4] for ids in whole.values()} | {ids[9] for ids in whole.values()})[:5]
-        stopped = Sampling(temperature=PLAIN.temperature, max_new_tokens=24, stop_token_ids=stops)
-        found = by_place(generator.generate([Request("s", PROMPT, 12, stopped)]))
-        for place, ids in whole.items():
-            end = next((i for i, token in enumerate(ids) if token in stops), None)
-            wanted = (ids, "length") if end is None else (ids[: end + 1], "stop")
-            assert (found[place].token_ids, found[place].finish_reason) == wanted
-            assert len(found[place].logprobs) == len(found[place].token_ids)
-        assert {done.finish_reason for done in found.values()} >= {"stop"}
+        self.check_ends(generator, whole, replace(PLAIN, stop_token_ids=stops), lambda ids: ids[-1] in stops)
 
     def test_where_no_stop_tokens_are_named_the_model_s_end_token_is_one(self, generator: Generator) -> None:
         """Token 1, in the folder's tokenizer and generation config; 64 rollouts, so that some draw it."""
@@ -369,15 +362,20 @@ class GeneratorContract:
         whole = tokens_of(generator.generate([Request("s", PROMPT, 12, PLAIN)]))
         texts = [decode(ids) for ids in whole.values()]
         strings = (texts[0][6:8], texts[1][3:4], "<eos>")
-        stopped = Sampling(temperature=PLAIN.temperature, max_new_tokens=24, stop_strings=strings, stop_token_ids=())
-        found = by_place(generator.generate([Request("s", PROMPT, 12, stopped)]))
+        is_end = lambda ids: any(string in decode(ids) for string in strings)  # noqa: E731
+        assert self.check_ends(generator, whole, replace(PLAIN, stop_strings=strings), is_end) >= 2
+
+    def check_ends(self, generator: Generator, whole: Any, sampling: Sampling, is_end: Callable[[Any], bool]) -> int:
+        """Each rollout ends with the first token behind which it may; how many do so before their last."""
+        found = by_place(generator.generate([Request("s", PROMPT, 12, sampling)]))
         for place, ids in whole.items():
-            ends = (k for k in range(1, len(ids) + 1) if any(string in decode(ids[:k]) for string in strings))
-            end = next(ends, None)
+            end = next((k for k in range(1, len(ids) + 1) if is_end(ids[:k])), None)
             wanted = (ids, "length") if end is None else (ids[:end], "stop")
             assert (found[place].token_ids, found[place].finish_reason) == wanted
             assert len(found[place].logprobs) == len(found[place].token_ids)
-        assert sum(done.finish_reason == "stop" for done in found.values()) >= 2
+        num_stopped = sum(done.finish_reason == "stop" for done in found.values())
+        assert num_stopped > 0
+        return num_stopped
 
     # --- steering ---
 

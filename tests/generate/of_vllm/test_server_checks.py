@@ -51,6 +51,14 @@ def test_several_addresses_are_one_generator(server: EngineServer, models: Model
         generator.close()
 
 
+def answering(**answers: Any) -> dict[str, Any]:
+    """A server with other answers, by the last word of the path."""
+    return {"alter": lambda path, body, answer: answers.get(path.rpartition("/")[2], answer)}
+
+
+BROKEN = {"completions": (500, {"error": {"message": "EngineCore failed"}}), "health": (503, b"")}
+
+
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
@@ -60,21 +68,19 @@ def test_several_addresses_are_one_generator(server: EngineServer, models: Model
         ({"has_priorities": False}, "--scheduling-policy priority"),
         ({"is_chunked": True, "is_on_cpu": True}, "--no-enable-chunked-prefill"),
         ({"key": "secret"}, "options.vllm.key_from"),
+        (answering(**BROKEN), r"first request.*EngineCore failed.*heads of 32"),
+        (answering(models=(200, {"hello": 1})), "no vLLM server"),
+        ({"alter": lambda *_: (307, {})}, r"redirects to 'http://127\.0\.0\.1:9/elsewhere'"),
     ],
 )
-def test_a_missing_flag_is_named(server: EngineServer, changes: dict[str, Any], wanted: str) -> None:
+def test_a_missing_flag_or_what_is_no_server_of_vllm_is_named(
+    server: EngineServer, changes: dict[str, Any], wanted: str
+) -> None:
     for name, value in changes.items():
         setattr(server, name, value)
     with pytest.raises(UsageError, match=wanted) as found:
         check(server.url)
     assert "\n" not in str(found.value) and server.url in str(found.value)
-
-
-def test_a_server_whose_engine_ends_at_its_first_request_is_named_so(server: EngineServer) -> None:
-    answers = {"/v1/completions": (500, {"error": {"message": "EngineCore failed"}}), "/health": (503, b"")}
-    server.alter = lambda path, body, answer: answers.get(path, answer)
-    with pytest.raises(UsageError, match=r"first request.*EngineCore failed.*heads of 32"):
-        check(server.url)
 
 
 def test_an_address_where_nothing_answers_is_unavailable_and_the_command_is_named() -> None:
@@ -83,18 +89,6 @@ def test_an_address_where_nothing_answers_is_unavailable_and_the_command_is_name
         port = free.getsockname()[1]
     with pytest.raises(UnavailableError, match=rf"127.0.0.1:{port}.*DEV_MODE=1 .*--host 127.0.0.1 --port {port} "):
         check(f"http://127.0.0.1:{port}")
-
-
-def test_what_answers_without_a_model_is_no_vllm_server(server: EngineServer) -> None:
-    server.alter = lambda path, body, answer: (200, {"hello": 1}) if path == "/v1/models" else answer
-    with pytest.raises(UsageError, match="no vLLM server"):
-        check(server.url)
-
-
-def test_a_redirect_is_not_followed(server: EngineServer) -> None:
-    server.alter = lambda path, body, answer: (307, {})
-    with pytest.raises(UsageError, match=r"redirects to 'http://127\.0\.0\.1:9/elsewhere'"):
-        check(server.url)
 
 
 def test_a_proxy_of_the_environment_is_not_asked(server: EngineServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,21 +142,25 @@ def test_a_wrong_option_is_named(server: EngineServer, options: dict[str, Any], 
 # --- with the model at hand ---
 
 
-def test_a_window_that_is_too_short_is_named_with_the_flag(server: EngineServer, models: Models) -> None:
-    server.max_model_len = 100
-    with pytest.raises(UsageError, match="--max-model-len 128"):
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"max_model_len": 100}, "--max-model-len 128"),
+        (answering(tokenize=(200, {"tokens": [5, 6]})), "another tokenizer"),
+    ],
+)
+def test_a_window_that_is_too_short_and_another_tokenizer_are_named(
+    server: EngineServer, models: Models, changes: dict[str, Any], wanted: str
+) -> None:
+    for name, value in changes.items():
+        setattr(server, name, value)
+    with pytest.raises(UsageError, match=wanted):
         VLLMServer(setting(models), url=server.url)
 
 
 def test_another_model_is_not_taken(server: EngineServer, models: Models, tiny_model_folder: Path) -> None:
     with pytest.raises(UsageError, match="hidden_size = 64, wanted 32"):
         VLLMServer(replace(setting(models), folder=str(tiny_model_folder)), url=server.url)
-
-
-def test_another_tokenizer_is_not_taken(server: EngineServer, models: Models) -> None:
-    server.alter = lambda path, body, answer: (200, {"tokens": [5, 6]}) if path == "/tokenize" else answer
-    with pytest.raises(UsageError, match="another tokenizer"):
-        VLLMServer(setting(models), url=server.url)
 
 
 def test_a_folder_that_the_server_does_not_see_is_named_before_weights_are_given(
