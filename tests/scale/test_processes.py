@@ -14,7 +14,7 @@ from torch import nn
 from podsrl.config.schema import LoraConfig, ModelConfig, OptimConfig, RunConfig, ScaleConfig
 from podsrl.errors import UsageError
 from podsrl.run.before.checks import check_processes
-from podsrl.scale.gradients import _buckets, sum_gradients
+from podsrl.scale.gradients import sum_gradients
 from podsrl.scale.launch import launch
 from podsrl.scale.processes import LostProcess, Processes, join_processes, uses_gpus
 from podsrl.scale.shard import decoder_blocks
@@ -67,12 +67,6 @@ def summed(max_bytes: int) -> Any:
 def test_gradients_add_up_and_an_unused_parameter_has_none(three: Any, max_bytes: int) -> None:
     for answer in three.run(summed, max_bytes):
         assert answer == [[6.0] * 6, [6.0] * 2, [6.0] * 4, [6.0] * 2, [7.0] * 2, None, None, None]
-
-
-def test_buckets_hold_neighbours_of_one_kind_up_to_a_size() -> None:
-    sizes = [torch.zeros(2), torch.zeros(2), torch.zeros(9), torch.zeros(1), torch.zeros(1, dtype=torch.bfloat16)]
-    assert [[len(gradient) for gradient in bucket] for bucket in _buckets(sizes, 16)] == [[2, 2], [9], [1], [1]]
-    assert list(_buckets([], 16)) == []
 
 
 def test_stats_of_processes_combine_by_tokens() -> None:

@@ -60,12 +60,6 @@ def test_the_same_asks_pass_and_any_others_are_refused_with_the_cure() -> None:
             check_same_asks(other, Two(listener.said[0]))
 
 
-def test_one_process_says_nothing_to_anyone(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = Processes()
-    monkeypatch.setattr(alone, "gather", lambda value: pytest.fail("one process exchanged a digest"))
-    check_same_choice(selections_of((0, 1)), "my:rule", alone)
-
-
 def from_the_global_generator(rewards: torch.Tensor, num_kept: int, *, generator: Any = None) -> torch.Tensor:
     return torch.rand(rewards.shape).argsort(dim=-1)[:, :num_kept]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import made
 from podsrl.errors import RewardError, UsageError
 from podsrl.score import Scorer
 from podsrl.types import Completion, FinishReason, Rollout, Task
@@ -23,9 +24,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def completion(index: int, finish_reason: FinishReason = "stop") -> Completion:
-    return Completion(
-        request_id="s0", index=index, token_ids=(index,), logprobs=(-1.0,), finish_reason=finish_reason, version=0
-    )
+    return made.completion((index,), request_id="s0", index=index, finish_reason=finish_reason)
 
 
 def score(scorer: Scorer, *groups: tuple[Task, list[str]]) -> list[list[Rollout]]:

@@ -159,25 +159,7 @@ def test_a_pool_may_be_closed_during_a_call(qwen2: Any) -> None:
     is_closed.set()
 
 
-def test_a_member_that_is_lost_at_new_weights_is_made_anew(qwen2: Any) -> None:
-    made: list[Engine] = []
-
-    class LosesWeights(Engine):
-        def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
-            if self is made[0]:
-                raise LostGenerator("at weights")
-            super().load_weights(named_tensors, version)
-
-    def new() -> Engine:
-        made.append(LosesWeights(copy.deepcopy(qwen2), seed=3))
-        return made[-1]
-
-    pool = Pool([new])
-    pool.load_weights(qwen2.named_parameters(), 2)
-    assert len(made) == 2 and made[1].version == pool.version == 2
-
-
-@pytest.mark.parametrize("call", ["abilities", "describe", "first_logprob"])
+@pytest.mark.parametrize("call", ["load_weights", "abilities", "describe", "first_logprob"])
 def test_a_member_that_is_lost_when_it_is_asked_something_is_made_anew(qwen2: Any, call: str) -> None:
     made: list[Engine] = []
 
@@ -199,15 +181,20 @@ def test_a_member_that_is_lost_when_it_is_asked_something_is_made_anew(qwen2: An
             self._check("first_logprob")
             return 7, -0.25
 
+        def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
+            self._check("load_weights")
+            super().load_weights(named_tensors, version)
+
     def new() -> Engine:
         made.append(LosesCalls(copy.deepcopy(qwen2), seed=3))
         return made[-1]
 
     pool = Pool([new] * 2, what="2 engines")
+    pool.load_weights(qwen2.named_parameters(), 2)
     assert pool.abilities == {"beside", "join"}
     assert pool.describe(REQUESTS) == "2 engines: an engine"
     assert pool.first_logprob([3]) == (7, -0.25)
-    assert len(made) == 3
+    assert len(made) == 3 and made[0].version == made[2].version == pool.version == 2
 
 
 def test_an_error_of_a_member_is_the_pools(new_pool: Any) -> None:

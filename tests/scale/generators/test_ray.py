@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import tokens_of
+from contract import SEED, GeneratorContract, Models, tokens_of
+from podsrl_processes import blueprint_of
 
 import children
 from podsrl.config.schema import ModelConfig
 from podsrl.control import Steering
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, EngineStats, Request, Sampling, Setting
+from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
 from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.ray_cluster import VARIABLES, check_cluster
-from podsrl.scale.generators.worker import Blueprint
+from runs import numbers
 from tests.scale.generators.ray_nodes import SOURCE, RayCluster, processes_of_session
 from tests.scale.running import SMALL, run, start, steps
 from waiting import wait_for
@@ -54,6 +55,22 @@ def read_token_again() -> None:
     raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
+def pool_of_two(cluster: RayCluster, folder: Path, model: Any, seed: int) -> Pool:
+    from podsrl.scale.generators.ray import ObjectStore, ray_pool
+
+    blueprint = blueprint_of(folder, model=model, seed=seed, num_workers_here=2)
+    return ray_pool(ObjectStore(cluster.address), blueprint, 2, {"CPU": 1}, timeout_seconds=300.0)
+
+
+class TestTwoActors(GeneratorContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def generator(cls, models: Models, cluster: RayCluster) -> Iterator[Generator]:
+        with closing(pool_of_two(cluster, models.folder, models.first, SEED)) as pool:
+            pool.load_weights(models.first.named_parameters(), 0)
+            yield pool
+
+
 @pytest.fixture(scope="module")
 def model(tiny_model_folder: Path) -> Any:
     return load_model(ModelConfig(path=str(tiny_model_folder))).eval()
@@ -66,15 +83,8 @@ def node(cluster: RayCluster) -> Any:
 
 
 @pytest.fixture(scope="module")
-def shared_pool(cluster: RayCluster, node: Any, model: Any, tokenizer: Any, tiny_model_folder: Path) -> Iterator[Any]:
-    setting = Setting(load_model=lambda: model, folder=str(tiny_model_folder), tokenizer=tokenizer, num_slots=64)
-    blueprint = Blueprint.of(
-        model, tokenizer, setting, generator="engine", options={},
-        config=ModelConfig(path=str(tiny_model_folder)), threads=1, num_workers_here=2,
-    )  # fmt: skip
-    from podsrl.scale.generators.ray import ObjectStore, ray_pool
-
-    with closing(ray_pool(ObjectStore(cluster.address), blueprint, 2, {"CPU": 1}, timeout_seconds=300.0)) as made:
+def shared_pool(cluster: RayCluster, node: Any, model: Any, tiny_model_folder: Path) -> Iterator[Pool]:
+    with closing(pool_of_two(cluster, tiny_model_folder, model, seed=0)) as made:
         yield made
 
 
@@ -109,29 +119,6 @@ def test_a_watch_acts_in_an_actor_as_here(pool: Pool, expected: Any, model: Any)
     assert tokens_of(pool.generate(REQUESTS, watch=watch)) == wanted != expected
 
 
-def test_new_weights_arrive(pool: Pool, model: Any) -> None:
-    other = {name: 1.5 * weight.detach() for name, weight in model.named_parameters()}
-    pool.load_weights(other.items(), version=2)
-    copy = type(model)(model.config).eval()
-    copy.load_state_dict(other, strict=False)
-    assert tokens_of(pool.generate(REQUESTS)) == tokens_of(Engine(copy, num_slots=64).generate(REQUESTS))
-
-
-def test_a_group_is_ended_while_it_is_generated(pool: Pool, expected: Any) -> None:
-    long = [Request("long", (5,), 4, Sampling(max_new_tokens=200, stop_token_ids=())), *REQUESTS]
-    reasons: set[str] = set()
-    for _ in range(10):  # on a busy machine an actor may hear of it late, but not every time
-        found = pool.generate(long)
-        first = next(found)
-        pool.abort(["long"])
-        completions = [first, *found]
-        assert tokens_of(each for each in completions if each.request_id != "long") == expected
-        reasons = {each.finish_reason for each in completions if each.request_id == "long"}
-        if reasons == {"aborted"}:
-            break
-    assert reasons == {"aborted"}
-
-
 def test_an_actor_killed_in_the_middle_changes_no_token(pool: Pool, expected: Any) -> None:
     import ray
 
@@ -160,13 +147,6 @@ def test_a_node_that_dies_changes_no_token(cluster: RayCluster, node: Any, pool:
     cluster.end(node)
     assert tokens_of([first, *found]) == expected
     assert tokens_of(pool.generate(REQUESTS)) == expected
-
-
-def numbers(folder: Path) -> list[dict[str, Any]]:
-    return [
-        {name: value for name, value in line.items() if not name.startswith(("seconds/", "memory/"))}
-        for line in steps(folder)
-    ]
 
 
 OPTIONS = ("pods", *SMALL, "--scale.generators=2")
