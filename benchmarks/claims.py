@@ -40,6 +40,8 @@ PRICES = (0.1, 0.3, 1.0, 2.3)
 """Of a generated token, in trained tokens."""
 _AT = tuple(f"at {price:g}" for price in PRICES)
 CURVE_PRICE = 0.3
+SEEDS = (0, 1, 2)
+"""Of each arm."""
 PICTURE = command.ROOT / "docs" / "images" / "claims.svg"
 
 
@@ -86,7 +88,7 @@ def measure(
     )
 
     def run(options: argparse.Namespace, say: Say) -> Json:
-        quick = {run: Limits(accuracy=own.target, steps=3) for run in plan.runs if run.seed == own.seeds[0]}
+        quick = {run: Limits(accuracy=own.target, steps=3) for run in plan.runs if run.seed == SEEDS[0]}
         first = dict(list(quick.items())[:2])
         records, tuning = runs.make(
             plan, name, options, say, first, of=lambda run: run.arm in (options.arms or own.arms)
@@ -99,16 +101,16 @@ def measure(
 def plan_of(world: str) -> Plan[ClaimRun]:
     """All runs of a world, arm by arm; those that tune end at its last accuracy."""
     own = WORLDS[world]
-    limits = Limits(accuracy=own.until or own.target, cpu_seconds=own.cpu_seconds, steps=own.most_steps)
+    limits = Limits(accuracy=own.target, cpu_seconds=own.cpu_seconds)
 
     def tuned(run: ClaimRun, tuning: Log) -> tuple[float, tuple[ClaimRun, Limits] | None]:
         rate, missing = best_rate(
             lambda rate, seed: replace(run, rate=rate, seed=seed), own.rates, tuning, own.target, own.steps
         )
-        return rate, missing and (missing[0], replace(limits, accuracy=own.target, steps=missing[1]))
+        return rate, missing and (missing[0], replace(limits, steps=missing[1]))
 
     return Plan(
-        runs=[ClaimRun(arm=arm, rate=own.rates[0], seed=seed, world=world) for arm in own.arms for seed in own.seeds],
+        runs=[ClaimRun(arm=arm, rate=own.rates[0], seed=seed, world=world) for arm in own.arms for seed in SEEDS],
         tuned=tuned,
         limits=lambda run, log, tuning: limits,
         marks=own.marks,
@@ -145,7 +147,7 @@ def summarize(records: Mapping[ClaimRun, Json], tuning: Log, world: str = "stori
     return {
         "targets": own.marks.targets,
         "baseline": own.baseline,
-        **facts_of(records, len(own.arms) * len(own.seeds)),
+        **facts_of(records, len(own.arms) * len(SEEDS)),
         "tuning": [
             {**{name: record[name] for name in ("arm", "rate", "seed")}, "steps": cost(record, own.target, "step")}
             for record in tuning.records.values()
@@ -165,9 +167,6 @@ def _arm(world: World, arm: str, made: Mapping[str, Mapping[int, Json]]) -> Json
         "claim": world.claims.get(arm),
         "start": round(statistics.mean(record["points"]["accuracy"][0] for record in own.values()), 4),
         "best": round(statistics.mean(max(record["points"]["accuracy"]) for record in own.values()), 4),
-        "highest": [max(own[seed]["points"]["accuracy"]) for seed in sorted(own)],
-        "last": [own[seed]["points"]["accuracy"][-1] for seed in sorted(own)],
-        "num_steps": [own[seed]["points"]["step"][-1] for seed in sorted(own)],
         "to": {
             f"{target:g}": {clock: [cost(own[seed], target, clock) for seed in sorted(own)] for clock in CLOCKS}
             for target in targets

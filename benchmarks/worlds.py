@@ -34,20 +34,15 @@ class World:
     marks: Marks
     """At the last accuracy a run ends."""
     rates: Sequence[float]
-    """Of which each arm has its best; the middle one comes first. One alone is not tuned."""
+    """Of which each arm has its best; the middle one comes first."""
     cpu_seconds: float
     """Of training, at which a run is given up."""
     steps: int = 800
     """At which a run that tunes is."""
-    until: float = 0.0
-    """Accuracy at which a run ends, but for those that tune; 0: the last of the marks."""
-    most_steps: int = 5000
-    """At which a run ends, but for those that tune."""
     changes: Sequence[str] = ()
     """Of the recipe, for all arms."""
     curves: Sequence[str] = ()
     """Arms that are drawn."""
-    seeds: Sequence[int] = (0, 1, 2)
 
     @property
     def baseline(self) -> str:
@@ -161,59 +156,4 @@ RARE = World(
     changes=("task.digits=2", "task.num_eval=256", 'model.path="builtin:arithmetic-rare"'),
 )
 """Sums of two digits, of which the base model gets one in a hundred right."""
-_MASK = ('correct.weight="mask"', "correct.cap=5.0")
-"""The weights of `systems/areal`."""
-_CORRECTED: Mapping[str, Sequence[str]] = {
-    "naive": (),
-    "decoupled": ('correct.proximal="step_start"', *_MASK),
-    "EWMA": ('correct.proximal="average"', "correct.window=8", "correct.reset=0.9", *_MASK),
-    "interpolated": ('correct.proximal="interpolated"', *_MASK),
-    "VCPO": (
-        *('loss.advantage="leave_one_out"', 'loss.clip="none"'),
-        *('correct.proximal="step_start"', 'correct.weight="sequence"', "correct.cap=8.0", 'correct.rate="effective"'),
-    ),
-}
-"""What tokens of older weights are trained with: as in the recipes `systems/areal` and `systems/ppo_ewma`; VCPO without
-its off-policy baseline."""
-
-
-def _lagged(correction: str, steps: int) -> Arm:
-    """Trained on rollouts that are so many steps old."""
-    part = "benchmarks.lagged:Lagged"
-    slots = (f'replay.groups="{part}"', f'budget.keep="{part}"', f'options={{"{part}" = {{steps = {steps}}}}}')
-    return Arm(changes=(*slots, *_CORRECTED[correction]))
-
-
-STALE = World(
-    recipe="mixed",
-    arms={
-        "GRPO 8": Arm(system="grpo"),
-        "DOTS-RR": Arm(system="dots_rr"),
-        **{f"{each}, 8 old": _lagged(each, 8) for each in ("naive", "decoupled", "EWMA", "interpolated")},
-        **{f"{each}, 32 old": _lagged(each, 32) for each in ("naive", "VCPO")},
-    },
-    claims={"DOTS-RR": ("cpu_seconds", "0.85 of the time or less")},
-    marks=Marks(targets=(0.5, 0.65, 0.8), growth=1.15, patience=5),
-    rates=(7.5e-5, 1.5e-4, 3.75e-5),
-    cpu_seconds=60.0,
-    steps=150,
-    until=1.0,
-    most_steps=300,
-    changes=("eval.num_samples=8",),
-)
-"""Sums of one to three digits, trained on tokens of older weights. All runs take as many steps, so that their
-accuracies can be compared."""
-COLUMNS = World(
-    recipe="columns",
-    arms={
-        "GRPO": Arm(changes=("rollouts.num_rollouts=16", "select.rule=keep_all", "select.num_kept=16")),
-        "GiGPO": Arm(system="gigpo"),
-    },
-    claims={},
-    marks=Marks(targets=(0.5, 0.9), growth=1.15),
-    rates=(3e-4,),
-    cpu_seconds=180.0,
-    seeds=range(5),
-)
-"""Sums that are asked column by column; the arms differ in `loss.shape` alone."""
-WORLDS: Mapping[str, World] = {"stories": STORIES, "sums": SUMS, "rare": RARE, "stale": STALE, "columns": COLUMNS}
+WORLDS: Mapping[str, World] = {"stories": STORIES, "sums": SUMS, "rare": RARE}

@@ -63,19 +63,6 @@ def _engine(result: Result) -> str:
     return "; ".join(models)
 
 
-def _schedule(result: Result, name: str) -> Any:
-    return next(each for each in result["engine"]["arms"] if each["schedule"] == name)
-
-
-def _infinite_sampling(result: Result) -> str:
-    refilled, dynamic = _schedule(result, "continuous"), _schedule(result, "dynamic")
-    return (
-        f"{times(refilled['tokens_per_second_to_micro'])} at {percent(refilled['kv_bytes_to_full'])} of full-group "
-        "memory, "
-        f"{times(dynamic['tokens_per_second_to_micro'])} with `dynamic`"
-    )
-
-
 def _update(result: Result) -> str:
     own, fast = ([each["ratio_by_cpu"][key]["median"] for each in result["lengths"]] for key in (PLAIN, PLAIN_FAST))
     return f"{_listed(own, '.2f')}; {_listed(fast, '.2f')} with the same matrix library"
@@ -98,14 +85,6 @@ def _watch(result: Result) -> str:
     found = result["models"].values()
     never, each = ([f"{times(model[arm], '.3f')}" for model in found] for arm in ("never due", "every step"))
     return f"{', '.join(never)} with one that is never due; {', '.join(each)} with one that sees every step"
-
-
-def _ahead(result: Result) -> str:
-    ends = {
-        name: f"{percent(own['accuracy'][-1], 1)} after {own['elapsed'][-1]:.1f} s"
-        for name, own in result["arms"].items()
-    }
-    return f"{times(result['throughput']['ahead'])}; held out {ends['ahead']}, in turn {ends['sync']}"
 
 
 def _reference_solutions(result: Result) -> str:
@@ -140,12 +119,6 @@ FIGURES = (
         _engine,
     ),
     Figure(
-        "infinite-sampling",
-        "infinite-sampling",
-        "128 rollouts on 32 slots: tokens per second over those of sequential micro groups; same completions",
-        _infinite_sampling,
-    ),
-    Figure(
         "update",
         "update",
         "seconds of packed rows with shared prompts over padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
@@ -169,13 +142,6 @@ FIGURES = (
         "budgets",
         "processor time of a part of a budget or of the loss, as a share of a step of the recipe `pods`",
         _budgets,
-    ),
-    Figure(
-        "ahead",
-        "ahead",
-        "steps per second one step ahead, in a child process, over those that generate and then train; recipe `pods`, "
-        "two cores, 5 paired seeds",
-        _ahead,
     ),
     Figure(
         "planner",

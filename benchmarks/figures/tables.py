@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.figures.markdown import NOT_MEASURED, each, newest, per_processor, percent, table, where
+from benchmarks.figures.markdown import NOT_MEASURED, each, newest, per_processor, percent, table
 from benchmarks.figures.speed import span, times
 from benchmarks.files import Files, Result
 from benchmarks.timing import spread_text
@@ -102,109 +102,6 @@ def update_mebibytes(files: Files) -> str:
     return each(files("update"), text)
 
 
-def ahead(files: Files) -> str:
-    """Steps in turn, in a child process, and ahead."""
-
-    def text(result: Result) -> str:
-        arms = result["arms"]
-        rows = [
-            ["seconds per step (median)", *(f"{own['seconds_step']['median']:.3f}" for own in arms.values())],
-            ["of them waiting for rollouts", *(f"{own['seconds_waited']['median']:.3f}" for own in arms.values())],
-            ["steps per second, `sync` = 1", *(spread_text(result["throughput"][arm]) for arm in arms)],
-        ]
-        rows += [
-            [
-                f"accuracy after {step} steps",
-                *(f"{percent(own['accuracy'][i], 1)} at {own['elapsed'][i]:.1f} s" for own in arms.values()),
-            ]
-            for i, step in enumerate(result["evaluated_steps"])
-            if step and i % 2 == 0
-        ]
-        head = [
-            f"recipe `pods`, mean of {result['seeds']} paired seeds",
-            "`sync`",
-            "child process, not ahead",
-            "`ahead`",
-        ]
-        return f"{table(head, rows)}\n\nLoad of the machine: {spread_text(result['load'], '.1f')}."
-
-    return per_processor(files("ahead"), text)
-
-
-def sampling(files: Files) -> str:
-    """The schedules in the engine."""
-    head = ("schedule", "steps", "tokens/s", "to micro groups", "KV bytes to full group", "recomputed")
-
-    def text(result: Result) -> str:
-        rows = (
-            (
-                arm["schedule"],
-                f"{arm['steps']:.0f}",
-                f"{arm['tokens_per_second']:,.0f}",
-                times(arm["tokens_per_second_to_micro"]),
-                percent(arm["kv_bytes_to_full"]),
-                percent(arm["reread_share"]),
-            )
-            for arm in result["engine"]["arms"]
-        )
-        return table(head, rows)
-
-    return per_processor(files("infinite-sampling"), text)
-
-
-def waiting(files: Files) -> str:
-    """Decode steps per trained group where steps end early, by surplus."""
-    result = newest(files("waiting"))
-    if result is None:
-        return NOT_MEASURED
-    rows = [
-        (
-            f"{row['surplus']:g}",
-            f"{spread_text(row['fewer'])}×",
-            f"{spread_text(row['as_many_slots'])}×",
-            f"{100 * row['resumed']['median']:.0f} %",
-            str(row["oldest"]),
-        )
-        for row in result["rows"]
-    ]
-    head = (
-        "surplus",
-        "fewer decode steps per trained group",
-        "on as many slots",
-        "went on",
-        "oldest, steps",
-    )
-    return (
-        f"{where(result)}:\n\n{table(head, rows)}\n\nSteps of {result['groups']} groups of {result['rollouts']} "
-        f"rollouts of `builtin:steps`, {result['run_steps']} in each of {result['run_seeds']} seeds: median (lowest … "
-        "highest). Fewer than steps that wait for as many groups; on as many slots: than steps that begin as many "
-        "groups and train on all of them.\n"
-    )
-
-
-WORLDS = {"steps": "`builtin:steps`, 4 × 64 → 16", "demo": "the demo's world, 8 × 64 → 16"}
-
-
-def closing(files: Files) -> str:
-    """Tokens, decode steps and costs with groups that are closed, over those without: a row per arm and world."""
-    result = newest(files("closing"))
-    if result is None:
-        return NOT_MEASURED
-    clocks = {"tokens": "generated tokens", "decode_steps": "decode steps", "cpu_seconds": "CPU seconds"}
-    clocks |= {f"at {price}": f"cost at g = {price}" for price in ("0.3", "1", "2.3")}
-    rows = [
-        (WORLDS[world], name, *(f"{own[clock]:.2f}" for clock in clocks))
-        for world, found in result["runs"].items()
-        for name, own in found["arms"].items()
-        if name != "PODS"
-    ]
-    steps = " and ".join(f"{found['steps']} of {WORLDS[world]}" for world, found in result["runs"].items())
-    return (
-        f"Of the first steps of runs, over those of PODS with a slot for each rollout ({steps}; {where(result)}):\n\n"
-        f"{table(('world', 'arm', *clocks.values()), rows)}"
-    )
-
-
 def next_answers(files: Files) -> str:
     """Reference solutions that are right against the next row's answer too."""
 
@@ -237,10 +134,6 @@ PARTS: dict[str, Callable[..., str]] = {
     "demo-ratio": demo_ratio,
     "matmul-share": matmul_share,
     "update-mebibytes": update_mebibytes,
-    "ahead-table": ahead,
-    "sampling": sampling,
-    "closing-table": closing,
-    "waiting": waiting,
     "next-answers": next_answers,
     "mixed-task": mixed_task,
 }

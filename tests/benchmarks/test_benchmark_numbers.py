@@ -11,8 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import closing, floor, halves, pruned, search, update
-from benchmarks.baselines import _ratio, _variance
+from benchmarks import floor, halves, update
 from benchmarks.demo import paired
 from benchmarks.engine import gpu, watched
 from benchmarks.engine.arms import (
@@ -98,59 +97,6 @@ def test_the_line_is_the_mean_of_the_seeds_and_ends_with_the_shortest() -> None:
     line = draw(result).axes[0].lines[0]
     seconds, mean = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
     assert seconds[-1] == 10.0 and mean[-1] == 0.5 and not mean[:-1].any()
-
-
-# --- baselines ---
-
-
-def test_the_variance_of_gradients_is_read_off_their_inner_products() -> None:
-    gradients = np.random.default_rng(0).normal(3.0, 2.0, (7, 40))
-    assert _variance(gradients @ gradients.T) == pytest.approx(gradients.var(axis=0, ddof=1).sum())
-
-
-def test_the_ratio_is_within_its_interval_and_of_scaled_gradients_the_square_of_the_scale() -> None:
-    rng = np.random.default_rng(1)
-    first = rng.normal(size=(12, 30))
-    second = first + 0.5 * rng.normal(size=(12, 30))
-    found = _ratio(second @ second.T, first @ first.T)
-    assert found["low"] < found["ratio"] < found["high"]
-    scaled = _ratio(9 * first @ first.T, first @ first.T)
-    assert [scaled[name] for name in ("ratio", "low", "high")] == pytest.approx([9, 9, 9])
-
-
-# --- pruned ---
-
-
-def test_a_row_says_what_a_rule_gives_over_whole_groups_and_over_the_coin() -> None:
-    values = {"whole groups": (0.2, 0.1), "an even coin": (0.16, 0.1), "by group": (0.24, 0.11)}
-    tokens = {"whole groups": (100, 200), "an even coin": (70, 140), "by group": (70, 150)}
-    rules = {name: {"spread": own, "tokens": tokens[name]} for name, own in values.items()}
-    text = pruned.table({"rules": {"standing": rules}, "num_steps": 40})
-    assert "| standing | by group | 1.15× (1.10–1.20) | 1.30× (1.10–1.50) | 0.72× (0.70–0.75) |" in text
-    assert "| standing | whole groups | 1.00× (1.00–1.00) | 1.12× (1.00–1.25) | 1.00× (1.00–1.00) |" in text
-    assert "steps 11 to 40" in text
-
-
-# --- search ---
-
-
-def point(search: str, width: int, right: int, tokens: float) -> dict[str, Any]:
-    of = {"accuracy": right / 4, "low": 0.1, "high": 0.85, "right": "1" * right + "0" * (4 - right)}
-    return {"search": search, "width": width, "tokens": tokens, **of}
-
-
-def test_a_search_is_compared_with_majority_at_equal_tokens_question_by_question() -> None:
-    """At 120 tokens majority is halfway from 1 of 4 to 3 of 4: the questions have 1, 1/2, 1/2 and 0."""
-    majority = [point("majority", 1, 1, 80.0), point("majority", 2, 3, 160.0)]
-    text = search.table({"points": [*majority, point("best", 1, 1, 80.0), point("best", 2, 4, 120.0)]})
-    half = 1.96 * (((0 - 50) ** 2 + 0 + 0 + (100 - 50) ** 2) / 3) ** 0.5 / 2  # of 0, 50, 50, 100 points
-    assert f"`best` with 2 answers beats it, +50.0 points (+{50 - half:.1f} to +{50 + half:.1f})." in text
-    worse = [point("majority", 1, 4, 80.0), point("majority", 2, 4, 160.0), point("best", 1, 0, 80.0)]
-    assert "`best` with 2 answers is beaten, -100.0 points (-100.0 to -100.0)" in search.table(
-        {"points": [*worse, point("best", 2, 0, 500.0)]}
-    )
-    same = [*majority, point("best", 1, 1, 80.0), point("best", 2, 3, 160.0)]
-    assert "differs within its interval, +0.0 points" in search.table({"points": same})
 
 
 # --- update ---
@@ -326,22 +272,3 @@ def test_matmul_has_most_of_the_time_of_a_function_that_multiplies() -> None:
     with Operations() as found:
         b.exp()
     assert found.share("products") == 0 and found.share("elementwise") == 1
-
-
-# --- trl real ---
-
-
-# --- closing ---
-
-
-def test_all_arms_of_a_run_train_on_the_same_tokens_and_few_slots_take_more_decode_steps() -> None:
-    found = closing.measure("demo", 1, lambda text: None)["arms"]
-    assert [arm["trained"] for arm in found.values()] == [1.0] * 5
-    assert found[closing.PODS] == dict.fromkeys(found[closing.PODS], 1.0)
-    assert (
-        found[closing.FEW]["tokens"] == 1
-        and found[closing.FEW]["decode_steps"] > 1.2
-        and found[closing.ALL]["decode_steps"] <= 1
-    )
-    for arm in (found[closing.ALL], found[closing.HALF], found[closing.CERTAIN]):
-        assert arm["tokens"] <= 1 and arm["tokens"] <= arm["at 2.3"] <= arm["at 0.3"] <= 1

@@ -2,58 +2,48 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from benchmarks.claims import ClaimRun, draw, plan_of, summarize, table, turns
-from benchmarks.claims_stale import claims, gain, num_fallen
-from benchmarks.claims_stale import table as stale_table
+from benchmarks.claims import SEEDS, ClaimRun, draw, plan_of, summarize, table, turns
 from benchmarks.paired import Json
-from benchmarks.runs import Log, first_at
-from benchmarks.turns import table as turns_table
-from benchmarks.worlds import STALE, STORIES, WORLDS
+from benchmarks.runs import Limits, Log, first_at
+from benchmarks.worlds import STORIES, WORLDS
 from podsrl.compare.systems import system_names
 
 ARMS, RATES, TARGET, BASELINE = STORIES.arms, STORIES.rates, STORIES.target, STORIES.baseline
 PODS = "PODS 64 → 16"
 
 
-def record(
-    steps: int | None, last: float | None = None, *, world: str = "stories", tokens: int = 100, trained: int = 100
-) -> Json:
-    """Of a run that is at the target after so many steps of a CPU second, evaluated after each; None: never, in 400.
-
-    Then one more evaluation has the accuracy `last`, if there is one.
-    """
+def record(steps: int | None, *, tokens: int = 100, trained: int = 100) -> Json:
+    """Of a run that is at the target after so many steps of a CPU second, evaluated after each; None: never, in 400."""
     end = 400 if steps is None else steps
-    count = range(end + 1 + (last is not None))
+    count = range(end + 1)
     each = {"step": 1, "tokens": tokens, "trained": trained, "decode_steps": 10, "rollouts": 128}
     points: Json = {
         name: [number * i for i in count] for name, number in {**each, "seconds": 2, "cpu_seconds": 1}.items()
     }
-    own = WORLDS[world]
-    points["accuracy"] = [0.25] * end + [own.target if steps else 0.25] + ([] if last is None else [last])
+    points["accuracy"] = [0.25] * end + [TARGET if steps else 0.25]
     return {
         "points": points,
-        "reached": {f"{target:g}": first_at(points, target) for target in own.marks.targets},
-        "limits": {"accuracy": 1.0, "steps": own.most_steps, "cpu_seconds": own.cpu_seconds},
+        "reached": {f"{target:g}": first_at(points, target) for target in STORIES.marks.targets},
+        "limits": {"accuracy": 1.0, "steps": Limits().steps, "cpu_seconds": STORIES.cpu_seconds},
         "end": "limit",
         "commit": "abc",
         "load": 0.5,
     }
 
 
-def result_of(made: Any, arms: Any, world: str = "stories") -> Json:
+def result_of(made: Any, arms: Any) -> Json:
     """The summary of all runs of these arms, of which `made` gives each one's record."""
-    plan, log, tuning = plan_of(world), Log(None), Log(None)
+    plan, log, tuning = plan_of("stories"), Log(None), Log(None)
     plan = replace(plan, runs=[run for run in plan.runs if run.arm in arms])
     while (found := plan.next(log, tuning)) is not None:
         run, limits, into, _ = found
         into.add(run, {**made(run), **({} if into is log else {"limits": {"steps": limits.steps}})})
-    return summarize(plan.records(log, tuning), tuning, world)
+    return summarize(plan.records(log, tuning), tuning)
 
 
 def full(arms: dict[str, tuple[int, int, int]]) -> Json:
@@ -68,7 +58,7 @@ def full(arms: dict[str, tuple[int, int, int]]) -> Json:
 
 def test_each_arm_is_tuned_on_seeds_that_count_for_nothing_else() -> None:
     result = full({BASELINE: (10, 100, 100)})
-    assert {run["seed"] for run in result["tuning"]}.isdisjoint(STORIES.seeds)
+    assert {run["seed"] for run in result["tuning"]}.isdisjoint(SEEDS)
     assert (result["arms"][BASELINE]["rate"], result["arms"][BASELINE]["seeds"]) == (RATES[-1], [0, 1, 2])
 
 
@@ -119,74 +109,6 @@ def test_what_was_not_reached_is_drawn_and_told() -> None:
     steps, costs, curves = draw(result).axes
     whole = {line.get_label(): line.get_xydata().tolist() for line in steps.lines if line.get_linestyle() == "-"}
     assert whole[f"to {TARGET:.0%}"] == whole["to 50%"] == [[16, 10]]
-    assert len(costs.lines) == 4 * 3 and len(curves.lines) == 3 * len(STORIES.seeds)
+    assert len(costs.lines) == 4 * 3 and len(curves.lines) == 3 * len(SEEDS)
     [row] = [line for line in table(result).splitlines() if line.startswith("| GRPO 4 ")]
     assert "–, 40, 40" in row
-
-
-def test_advantages_of_turns_need_no_tuning_and_a_sentence_says_what_the_ratios_say() -> None:
-    result = result_of(
-        lambda run: record(
-            100 + run.seed if run.arm == "GRPO" else (50 + run.seed if run.seed else None), world="columns"
-        ),
-        ("GRPO", "GiGPO"),
-        "columns",
-    )
-    assert result["tuning"] == [] and result["num_runs"] == result["num_wanted"] == 10
-    over = result["arms"]["GiGPO"]["over"]["0.9"]["step"]
-    assert over["bound"] == "≤" and over["ratios"][:2] == [0.25, pytest.approx(101 / 51, abs=1e-4)]
-    assert result["arms"]["GiGPO"]["to"]["0.9"]["step"] == [None, 51, 52, 53, 54]
-    assert "GiGPO against GRPO: not told apart by steps, not told apart by generated tokens" in turns_table(result)
-
-
-NAIVE, VCPO = "naive, 32 old", "VCPO, 32 old"
-ENDS = {
-    "GRPO 8": (20, 0.82),
-    "DOTS-RR": (10, 0.82),
-    "naive, 8 old": (20, 0.7),
-    "decoupled, 8 old": (20, 0.75),
-    NAIVE: (20, 0.3),
-    VCPO: (20, 0.75),
-}
-
-
-def stale(ends: dict[str, tuple[int, float]]) -> Json:
-    """Of runs on stale tokens: steps to 80 %, and accuracy at the end of seed 0; the other seeds have less."""
-    return result_of(
-        lambda run: record(ends[run.arm][0], ends[run.arm][1] - 0.01 * (run.seed % 100), world="stale"), ends, "stale"
-    )
-
-
-def test_claims_are_judged_on_sooner_points_and_collapse() -> None:
-    result = stale(ENDS)
-    assert result["arms"][NAIVE]["last"] == pytest.approx([0.3, 0.29, 0.28])
-    assert result["arms"][NAIVE]["highest"] == [0.8] * 3 and result["arms"][NAIVE]["num_steps"] == [21] * 3
-    lines = claims(result["arms"], "0.8")
-    assert [line.count(": seen, ") + line.count(": seen; ") for line in lines] == [1, 1, 1]
-    assert "CPU seconds 2.00×" in lines[0]
-    assert "+5.0 points at the end (+5.0 to +5.0)" in lines[1]
-    assert "0 of 3 runs against 3 of 3 end below half" in lines[2] and "+45.0 points" in lines[2]
-
-
-def test_what_is_less_than_claimed_is_not_seen() -> None:
-    less = {**ENDS, "DOTS-RR": (18, 0.82), "decoupled, 8 old": (20, 0.71), NAIVE: (20, 0.5)}
-    lines = claims(stale(less)["arms"], "0.8")
-    assert all("not seen" in line for line in lines) and len(lines) == 3
-    text = stale_table(stale({arm: ENDS[arm] for arm in ("GRPO 8", NAIVE)}))
-    assert "80, 80, 80 % | 30, 29, 28 % | 29.0 % |" in text and "6 of 24 runs are made" in text
-
-
-def test_points_are_paired_by_seed() -> None:
-    own, other = {"seeds": [0, 2], "last": [0.8, 0.7]}, {"seeds": [0, 1, 2], "last": [0.7, 0.1, 0.5]}
-    mean, low, high = gain(own, other)
-    assert mean == pytest.approx(15) and (low, high) == pytest.approx((15 - 12.7062 * 5, 15 + 12.7062 * 5), abs=1e-3)
-    assert gain(own, {"seeds": [], "last": []}) == (0.0, -math.inf, math.inf)
-    assert num_fallen({"last": [0.4, 0.39], "highest": [0.8, 0.8]}) == 1
-
-
-def test_runs_go_on_behind_the_last_accuracy_and_those_that_tune_end_there() -> None:
-    plan, run = plan_of("stale"), ClaimRun(arm="GRPO 8", rate=1e-4, seed=0, world="stale")
-    _, tunes = plan.tuned(run, Log(None))
-    assert tunes is not None and (tunes[1].accuracy, tunes[1].steps) == (0.8, STALE.steps)
-    bounds = plan.limits(run, Log(None), Log(None))
-    assert (bounds.accuracy, bounds.steps) == (1.0, STALE.most_steps)

@@ -14,15 +14,14 @@ from benchmarks.__main__ import main
 from benchmarks.everything import QUICK
 
 RUN = {
-    **dict.fromkeys(("select", "infinite-sampling", "update", "floor", "watch", "pruned", "baselines"), ("--quick",)),
-    **dict.fromkeys(("closing", "budgets", "search", "turns", "worth", "claims-stale"), ("--quick",)),
+    **dict.fromkeys(("select", "update", "floor", "watch", "budgets", "worth"), ("--quick",)),
     **dict.fromkeys(("demo", "smol"), ("--quick", "--out", "{folder}")),
     **dict.fromkeys(("trl", "trl-pods", "trl-real"), ("--quick",)),
     **{name: QUICK[name] for name in ("engine-gpu", "halves", "interval-coverage", "planner")},
     "engine": ("--quick", "--models", "s128"),
     "families": ("qwen2", "gpt2"),
 }
-"""Name -> its arguments. `ahead`, `waiting`, `systems`, `soak` and `kills` take minutes or have tests of their own."""
+"""Name -> its arguments. `systems`, `soak` and `kills` take minutes or have tests of their own."""
 
 
 def numbers(value: Any) -> Iterator[float]:
