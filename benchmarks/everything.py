@@ -3,12 +3,11 @@
     python -m benchmarks all                      measures and saves what this processor has no file of, for this commit
     python -m benchmarks all --quick              each with its quick size, saving nothing; some minutes
     python -m benchmarks all --only select floor  some of them
-    python -m benchmarks all --minutes 60         starts nothing that took longer than what is left of an hour
     python -m benchmarks all --since COMMIT       leaves out what was measured at COMMIT or later
 
-Each runs in a process of its own; what it prints goes to runs/benchmarks/NAME.log. Short ones come first, by the
-minutes in their last results. Needs a clone without changes, since a result names its commit. A benchmark that lacks
-something (a package, a GPU, data) is skipped with the reason; one that fails is named at the end, and the others run.
+Each runs in a process of its own; what it prints goes to runs/benchmarks/NAME.log. Needs a clone without changes,
+since a result names its commit. A benchmark that lacks something (a package, a GPU, data) is skipped with the reason;
+one that fails is named at the end, and the others run.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from benchmarks.files import ROOT
 from podsrl.cli.progress import bar
 from podsrl.errors import PodsError, UsageError, nearest
 from podsrl.lib.parent import asked_of_child
-from podsrl.lib.time_left import time_text
 
 LOGS = ROOT / "runs" / "benchmarks"
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {
@@ -95,7 +93,6 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes; nothing is saved")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some of them")
-    parser.add_argument("--minutes", type=float, help="start nothing that would take longer than what is left of these")
     parser.add_argument(
         "--since", default="HEAD", metavar="COMMIT", help="measured then or later counts; default: HEAD"
     )
@@ -111,7 +108,7 @@ def main(arguments: Sequence[str]) -> None:
         raise UsageError(
             "the code has changes that no commit has, and results name their commit: commit them, or --quick"
         )
-    outcomes = run_all([name for name in names if name in (options.only or names)], since, options)
+    outcomes = run_all([name for name in names if name in (options.only or names)], since, is_quick=options.quick)
     for outcome in outcomes:
         print(f"{outcome.name} {outcome.state}: {outcome.why or f'{outcome.minutes:.1f} minutes'}")
     if any(outcome.state == "done" for outcome in outcomes) and not options.quick:
@@ -121,10 +118,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def saving() -> list[str]:
-    """Benchmarks that save a result, in the order in which they run: short ones first, the unknown last."""
+    """Benchmarks that save a result, in the order in which they run."""
     calls = ("command.measure(", "from benchmarks.claims import")
-    names = [name for name in BENCHMARKS if any(call in source(name) for call in calls) or name in ARGUMENTS]
-    return sorted(names, key=lambda name: (minutes(name) is None, minutes(name) or 0))
+    return [name for name in BENCHMARKS if any(call in source(name) for call in calls) or name in ARGUMENTS]
 
 
 @cache
@@ -133,36 +129,20 @@ def source(name: str) -> str:
     return (ROOT / "benchmarks").joinpath(*BENCHMARKS[name].split(".")).with_suffix(".py").read_text(encoding="utf-8")
 
 
-def minutes(name: str) -> float | None:
-    """How long a benchmark took last, on this processor or else on another; None: not known."""
-    here = path_here(name)
-    known = {result["processor"]: result.get("minutes") for result in files.read_all(name).values()}
-    mine = json.loads(here.read_text(encoding="utf-8")).get("minutes") if here.exists() else None
-    return mine or max((each for each in known.values() if each), default=None)
-
-
 def path_here(name: str) -> Path:
     """The file of this machine's result: its processor's, or its GPU's where the benchmark needs one."""
     return files.path_of(name, files.device_name("cuda") if name in NEED_GPU and has_gpu() else None)
 
 
-def run_all(names: Sequence[str], since: str, options: argparse.Namespace) -> list[Outcome]:
+def run_all(names: Sequence[str], since: str, *, is_quick: bool) -> list[Outcome]:
     """Run benchmarks one after another. KeyboardInterrupt leaves what is finished."""
-    start, outcomes = time.monotonic(), []
-    whys = {name: why_not(name, since, is_quick=options.quick) for name in names}
-    for number, name in enumerate(names):
-        left = None if options.minutes is None else options.minutes - (time.monotonic() - start) / 60
-        expected = None if options.quick else minutes(name)
-        why = whys[name]
-        if not why and left is not None and left < (expected or 0):
-            why = f"takes about {expected or 0:.0f} minutes, {max(left, 0):.0f} are left"
-        if why:
+    outcomes = []
+    for number, name in enumerate(names, start=1):
+        if why := why_not(name, since, is_quick=is_quick):
             outcomes.append(Outcome(name, "skipped", why=why))
-            continue
-        later = [minutes(each) for each in names[number:] if not whys[each] and not options.quick]
-        known = sum(60 * each for each in later if each)
-        text = f"[{number + 1}/{len(names)}] {name}" + (f", all: about {time_text(known)} left" if known else "")
-        outcomes.append(run_one(name, arguments_of(name, is_quick=options.quick), text, expected))
+        else:
+            text = f"[{number}/{len(names)}] {name}"
+            outcomes.append(run_one(name, arguments_of(name, is_quick=is_quick), text))
     return outcomes
 
 
@@ -197,9 +177,7 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def run_one(
-    name: str, arguments: Sequence[str], text: str, expected: float | None, seconds: float = math.inf
-) -> Outcome:
+def run_one(name: str, arguments: Sequence[str], text: str, seconds: float = math.inf) -> Outcome:
     """Run one benchmark in a process of its own, which ends with this one; after so many seconds it is asked to end."""
     LOGS.mkdir(parents=True, exist_ok=True)
     log, start = LOGS / f"{name}.log", time.monotonic()
@@ -213,7 +191,7 @@ def run_one(
         try:
             while child.poll() is None and (done := time.monotonic() - start) < seconds:
                 time.sleep(0.2)
-                show(min(done, 60 * expected) if expected else done, 60 * expected if expected else None, "")
+                show(done, None, "")
         finally:
             is_over = child.poll() is None
             end(child)

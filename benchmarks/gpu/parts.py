@@ -85,5 +85,5 @@ def run_parts(names: Sequence[str], options: argparse.Namespace) -> list[Outcome
         if name == "gsm8k" and options.model:
             words += ["--model", options.model]
         text = f"[{number}/{len(names)}] {name}"
-        outcomes.append(everything.run_one(part.benchmark, words, text, None, seconds=min(part.seconds, left)))
+        outcomes.append(everything.run_one(part.benchmark, words, text, seconds=min(part.seconds, left)))
     return outcomes

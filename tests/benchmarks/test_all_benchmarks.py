@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import psutil
@@ -31,38 +30,31 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def save(name: str, commit: str = HERE, minutes: float = 1.0, processor: str | None = None) -> None:
+def save(name: str, commit: str = HERE, processor: str | None = None) -> None:
     path = files.path_of(name, processor)
     path.parent.mkdir(parents=True, exist_ok=True)
     result = {"name": name, "processor": processor or "abacus", "commit": commit, "date": "2026-01-02"}
-    path.write_text(json.dumps({**result, "minutes": minutes}))
+    path.write_text(json.dumps(result))
 
 
-def test_what_has_a_file_of_the_commit_is_left_out_and_the_rest_runs_short_ones_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    save("select", minutes=9.0)
-    save("floor", commit="old", minutes=3.0)
-    save("budgets", commit="old", minutes=2.0)
+def test_what_has_a_file_of_the_commit_is_left_out_and_the_rest_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    save("select")
+    save("floor", commit="old")
     ran: list[str] = []
     monkeypatch.setattr(everything, "run_one", lambda name, *rest: ran.append(name) or Outcome(name, "done", 1.0))
-    names = [name for name in everything.saving() if name in ("floor", "select", "budgets", "update")]
-    assert names == ["budgets", "floor", "select", "update"]
-    outcomes = run_all(names, HERE, Namespace(quick=False, minutes=None))
-    assert ran == ["budgets", "floor", "update"]
+    outcomes = run_all(["floor", "select", "update"], HERE, is_quick=False)
+    assert ran == ["floor", "update"]
     [skipped] = [outcome for outcome in outcomes if outcome.state == "skipped"]
     assert skipped.name == "select" and HERE in skipped.why
-    assert [outcome.why for outcome in run_all(["floor"], HERE, Namespace(quick=False, minutes=2.0))] != [""]
 
 
 def test_a_benchmark_of_a_gpu_has_its_file_in_the_gpu_s_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(everything, "has_gpu", lambda: True)
     monkeypatch.setattr(files, "device_name", lambda device: {"cuda": "Some GPU 7"}[device])
-    save("halves", minutes=2.0)
+    save("halves")
     assert everything.why_not("halves", HERE, is_quick=False) == ""
-    save("halves", minutes=3.0, processor="Some GPU 7")
+    save("halves", processor="Some GPU 7")
     assert HERE in everything.why_not("halves", HERE, is_quick=False)
-    assert everything.minutes("halves") == 3.0
     monkeypatch.setattr(everything, "has_gpu", lambda: False)
     assert everything.why_not("halves", HERE, is_quick=False) == "needs a GPU"
 
@@ -80,9 +72,9 @@ def test_what_fails_is_named_at_the_end_and_the_others_run(
 
 
 def test_a_benchmark_runs_in_a_process_of_its_own_and_says_why_it_ends(folders: Path) -> None:
-    assert run_one("select", ["--quick", "--json"], "text", None).state == "done"
+    assert run_one("select", ["--quick", "--json"], "text").state == "done"
     assert json.loads((folders / "logs" / "select.log").read_text().partition("{")[2].join(["{", ""]))
-    refused = run_one("select", ["--quick", "--save"], "text", None)
+    refused = run_one("select", ["--quick", "--save"], "text")
     assert refused.state == "skipped" and "--save with --quick" in refused.why
 
 

@@ -37,7 +37,7 @@ def test_parts_run_in_order_within_their_limits_and_one_with_a_result_is_left_ou
 ) -> None:
     now, ran = [0.0], []
 
-    def run(name: str, words: list[str], text: str, expected: None, seconds: float) -> Outcome:
+    def run(name: str, words: list[str], text: str, seconds: float) -> Outcome:
         ran.append((name, seconds))
         now[0] += min(seconds, 100.0)
         return Outcome(name, "done", 1.0)
@@ -90,7 +90,7 @@ def test_a_trial_saves_nothing_and_says_what_it_is(tmp_path: Path, capsys: pytes
 
 
 def test_a_part_that_is_over_its_limit_is_ended_and_is_no_failure(tmp_path: Path) -> None:
-    found = run_one("gpu-demo", ["--quick", "--out", str(tmp_path / "demo")], "text", None, seconds=0.5)
+    found = run_one("gpu-demo", ["--quick", "--out", str(tmp_path / "demo")], "text", seconds=0.5)
     assert found.state == "stopped" and found.why == "its 0.5 s ran out; the same command continues it"
 
 
