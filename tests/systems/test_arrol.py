@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from loops import each
-from podsrl.errors import UsageError
-from podsrl.run.before.prepare import prepare
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
 from podsrl.systems.arrol import Head, Quality, balanced, chances, posterior
-from runs import EXTRA, assert_same_weights, config_of, newest, timeless
+from runs import assert_same_weights, config_of
+from tests.systems.whole_steps import WAYS_TO_STEP, check_refused, check_resumed, lines, steps
 
 SIZES = ("rollouts.num_rollouts=6", "rollouts.max_new_tokens=12", "select.num_kept=3", "task.digits=1")
 BY_GROUP = ("steer.prune=quality", "options.quality.at=2", "options.quality.warm_steps=1")
@@ -130,14 +126,6 @@ def part_of(trainer: Trainer) -> Quality:
     return part
 
 
-def steps(trainer: Trainer, count: int) -> list[StepResult]:
-    return [training_step(trainer) for _ in range(count)]
-
-
-def lines(results: list[StepResult]) -> list[dict[str, Any]]:
-    return [timeless(step_metrics(result)) for result in results]
-
-
 @pytest.mark.parametrize("parts", [("options.quality.keep=1",), ("options.quality.warm_steps=9",)])
 def test_a_run_in_which_all_live_is_the_plain_one(parts: tuple[str, ...]) -> None:
     plain, watched = trainer_of(), trainer_of(*BY_ROLLOUT, *parts)
@@ -168,20 +156,9 @@ def test_who_lives_is_the_same_in_any_slots_and_has_the_tokens_of_a_plain_run(pa
     assert found[0] == found[1]
 
 
-AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
-"""A checkpoint holds a step that was watched."""
-
-
-@pytest.mark.parametrize("parts", [BY_GROUP, (*BY_ROLLOUT, *AHEAD)])
+@pytest.mark.parametrize("parts", [(*BY_GROUP, *WAYS_TO_STEP[0]), (*BY_ROLLOUT, *WAYS_TO_STEP[1])])
 def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, parts: tuple[str, ...]) -> None:
-    trainer = trainer_of(*parts)
-    steps(trainer, 2)
-    trainer.save(tmp_path, EXTRA)
-    wanted = lines(steps(trainer, 2))
-    resumed = trainer_of(*parts)
-    resumed.load(newest(tmp_path))
-    assert lines(steps(resumed, 2)) == wanted
-    assert_same_weights(resumed, trainer)
+    wanted = check_resumed(lambda: trainer_of(*parts), tmp_path)
     assert sum(line["rollouts/pruned"] for line in wanted) > 0
 
 
@@ -197,6 +174,4 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
     ],
 )
 def test_what_cannot_be_is_one_line(overrides: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message) as error:
-        prepare(config_of(*SIZES, *BY_GROUP, *overrides)).close()
-    assert "\n" not in str(error.value)
+    check_refused(message, *SIZES, *BY_GROUP, *overrides)
