@@ -51,6 +51,7 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
         (["launch", "pods", "--processes=2", "--dry-run"], ["--dry-run", "pods train"]),
         (["train", "--resume", "nowhere"], ["nowhere", "no config.toml"]),
         (["compare", "demo", "--base.stop.seconds=0"], ["both 0"]),
+        (["compare", "demo", "--processes", "0"], ["--processes 0: wanted at least 1"]),
         (["compare", "demo", "--arms.pods.select.num_kept=640"], ["arm 'pods'", "select.num_kept = 640"]),
         (
             ["train", "pods", "--budget.rollouts=harder", "--select.num_kept=2000"],
@@ -78,6 +79,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     ("name", "wanted"),
     [
         ("mine", ["Did you mean 'mine.toml'?"]),
+        ("mine.tml", ["Did you mean 'mine.toml'?"]),
         ("runs/a", ["--resume runs/a", "runs/a/config.toml"]),
         ("questions.jsonl", ["not valid TOML", "task.path"]),
     ],
@@ -94,7 +96,6 @@ def test_a_name_that_is_no_config_says_what_was_meant(name: str, wanted: list[st
     ("arguments", "wanted"),
     [
         (["--select.rule=max_varianse"], ["max_varianse", "Did you mean 'max_variance'?"]),
-        (["--loss.name=grop"], ["grop", "grpo"]),
         (["--loss.clip=none", "--loss.clip_low=0.2"], ["clip_low"]),
         (["--task.name=arithmetics"], ["arithmetics", "Did you mean 'arithmetic'?"]),
         (["--task.path=x.jsonl"], ["task.path", "arithmetic"]),
@@ -102,28 +103,18 @@ def test_a_name_that_is_no_config_says_what_was_meant(name: str, wanted: list[st
         (["--task.name=steps", "--task.levels={hard = 1.0}"], ["task.levels"]),
         (["--task.name=steps", "--task.digits=3"], ["task.digits", "'steps' does not read"]),
         (["--task.levels={1 = 1.0}"], ["task.levels", "(steps)"]),
-        (["--task.name=jsonl", "--task.path=missing.jsonl"], ["missing.jsonl"]),
-        (["--task.name=jsonl", "--task.path=empty.jsonl"], ["empty.jsonl"]),
-        (["--task.name=jsonl", "--task.path=broken.jsonl"], ["broken.jsonl:2", "not JSON"]),
         (["--task.rewards={corect = 1.0}"], ["corect", "Did you mean 'correct'?"]),
         (["--model.path=builtin:arithmetics"], ["builtin:arithmetics", "Did you mean 'arithmetic'?"]),
         (["--model.path=./nowhere"], ["./nowhere", "no such folder"]),
-        (["--model.path=./bare"], ["a model without a tokenizer"]),
         (["--model.device=cuda:99"], ["model.device"]),
-        (["--rollouts.max_new_tokens=1000"], ["rollouts.max_new_tokens", "window"]),
         (["--rollouts.max_prompt_tokens=5"], ["rollouts.max_prompt_tokens"]),
     ],
 )
 def test_what_only_loading_can_see_is_found_before_training(
     arguments: list[str], wanted: list[str], pods: Pods, tmp_path: Path
 ) -> None:
-    (tmp_path / "empty.jsonl").write_text("")
-    (tmp_path / "broken.jsonl").write_text(json.dumps({"question": "a", "answer": "b"}) + "\n{oops\n")
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "config.json").write_text('{"model_type": "qwen2"}')
-    before = sorted(tmp_path.iterdir())
     check_refused(pods("train", "pods", *arguments, "--out", "run"), wanted)
-    assert sorted(tmp_path.iterdir()) == before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_file_says_does_not_steer_the_terminal(pods: Pods, tmp_path: Path) -> None:
@@ -146,11 +137,6 @@ def test_what_the_data_says_in_a_warning_a_line_or_a_table_does_not_either(pods:
 @pytest.mark.parametrize("name", [r"\[/]", r"\\[/red]", r"\[bold]x", "[/]", "a\\"])
 def test_brackets_in_a_message_are_text(pods: Pods, name: str) -> None:
     check_refused(pods("train", name), [f"config {name}: no such file"])
-
-
-def test_a_config_s_name_with_a_slip_is_the_one_beside_it(pods: Pods) -> None:
-    Path("mine.toml").write_text("")
-    check_refused(pods("train", "mine.tml"), ["mine.tml", "Did you mean 'mine.toml'?"])
 
 
 def test_a_folder_of_runs_is_answered_with_the_runs_in_it(pods: Pods) -> None:

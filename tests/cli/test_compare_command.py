@@ -27,10 +27,6 @@ def refusal(pods: Pods, *arguments: str) -> str:
     return errors
 
 
-def test_a_run_has_a_process_at_least(pods: Pods) -> None:
-    assert "--processes 0: wanted at least 1" in refusal(pods, "demo", "--processes", "0")
-
-
 def test_folders_of_runs_are_sent_to_the_report_by_name(pods: Pods, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / "runs" / name).mkdir(parents=True)

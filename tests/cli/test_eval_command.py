@@ -160,9 +160,7 @@ def test_a_run_that_let_the_data_decide_is_asked_no_more_than_it_held_out(pods: 
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["podz"], ["podz", "Did you mean 'pods'?"]),
         (["builtin:arithmetic"], ["--task gsm8k"]),
-        (["pods", "--optim.lr=1e-3"], ["--optim.lr", "does not read it"]),
         (["pods", "--samples", "3", "--eval.num_samples=4"], ["--eval.num_samples is given twice"]),
         (["pods", "--task", "gsm8k", "--task.name=math"], ["--task gsm8k and --task.name=math", "keep one"]),
         (["pods", "--num-questions", "300"], ["--num-questions 300", "256"]),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import random
 from collections.abc import Callable, Sequence
-from itertools import permutations
 from typing import Any
 
 import pytest
@@ -137,18 +134,6 @@ def test_any_order_and_either_form_set_the_same_values(data: Any, keys: list[str
 # --- through the whole command line ---
 
 
-def test_every_order_gives_the_same_config(pods: Pods) -> None:
-    pieces = [["pods"], ["--select.num_kept", "8"], ["--optim.lr=1e-5"], ["--model.gradient_checkpointing"]]
-    pieces += [["--resolved", "--json"], ["--task.system_prompt", "-1 is a number"]]
-    orders = random.Random(0).sample([*permutations(pieces)], 20)
-    found = {pods("config", *(word for piece in order for word in piece)) for order in orders}
-    assert len(found) == 1
-    code, printed, _ = found.pop()
-    config = json.loads(printed)
-    assert code == 0 and config["select"]["num_kept"] == 8 and config["optim"]["lr"] == 1e-5
-    assert config["model"]["gradient_checkpointing"] and config["task"]["system_prompt"] == "-1 is a number"
-
-
 @pytest.mark.parametrize("command", ["train", "launch", "demo", "compare"])
 def test_out_has_a_short_form(command: str, pods: Pods) -> None:
     code, printed, _ = pods(command, "--help")
@@ -168,12 +153,6 @@ def test_help_fits_eighty_columns_with_an_example_before_the_options(
         assert not [line for line in lines if line.endswith("…")], command  # what is cut to fit its column
         example = next(place for place, line in enumerate(lines) if line.startswith(f"   pods {command}"))
         assert lines.index(" Examples") < example < next(i for i, line in enumerate(lines) if "─ Options ─" in line)
-
-
-def test_the_version_is_said(pods: Pods) -> None:
-    from importlib.metadata import version
-
-    assert pods("--version") == (0, f"podsrl {version('podsrl')}\n", "")
 
 
 def test_without_a_command_there_is_help(pods: Pods) -> None:

@@ -28,12 +28,10 @@ def run_pods(*arguments: str, folder: Path) -> children.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["plan", "podz"], "Did you mean 'pods'?"),
         (["plan", "pods", "--measure", "0"], "--measure 0: wanted seconds above 0"),
         (["plan", "pods", "--plot", "map.gif"], "--plot map.gif: wanted a file that ends in .png"),
         (["plan", "pods", "--write", "mine.txt"], "--write mine.txt: wanted a new file that ends in .toml"),
         (["plan", "pods", "--write", "no/mine.toml"], "--write no/mine.toml: wanted a new file"),
-        (["plan", "pods", "--select.num_kept=65"], "select.num_kept = 65"),
         (["plan", "."], ". is a folder, and pods plan wants a CONFIG"),
     ],
 )

@@ -41,19 +41,22 @@ def warnings_of(records: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, 
     return said
 
 
-def test_the_first_invalid_rollouts_are_told_with_their_reason_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = warnings_of([record(1), record(2, invalid=3, rollouts=640), record(3, invalid=4)], monkeypatch)
-    assert len(said) == 1
-    assert "3 of 640 rollouts of step 2 are invalid" in said[0] and "raised ValueError: no" in said[0]
+STOPPED = {"rollouts/reward_timeouts": 2, "reward_timeout_reasons": ["reward 'math_correct' took longer than 10 s"]}
 
 
-def test_the_first_answers_that_could_not_be_judged_are_told_with_their_reason_and_only_once(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("second", "third", "counted", "reason"),
+    [
+        (record(2, invalid=3, rollouts=640), record(3, invalid=4), "3 of 640 rollouts", "raised ValueError: no"),
+        (record(2) | STOPPED, record(3) | STOPPED, "2 of 512 answers", "took longer than 10 s"),
+    ],
+    ids=["invalid", "not judged"],
+)
+def test_the_first_rollouts_that_go_wrong_are_told_with_their_reason_and_only_once(
+    second: dict[str, Any], third: dict[str, Any], counted: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = {"rollouts/reward_timeouts": 2, "reward_timeout_reasons": ["reward 'math_correct' took longer than 10 s"]}
-    said = warnings_of([record(1), record(2) | stopped, record(3) | stopped], monkeypatch)
-    assert len(said) == 1
-    assert "2 of 512 answers of step 2" in said[0] and "took longer than 10 s" in said[0]
+    [said] = warnings_of([record(1), second, third], monkeypatch)
+    assert f"{counted} of step 2" in said and reason in said
 
 
 def test_the_end_says_how_many_were_invalid_in_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,14 +147,6 @@ def test_once_prints_a_picture_and_json_the_same_numbers(pods: Pods, tmp_path: P
     assert found["warnings"] == []
 
 
-def test_numbers_that_are_missing_are_null(pods: Pods, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", **{"rollouts/all": None, "seconds/total": float("nan"), "seconds/train_elapsed": None})
-    code, out, err = pods("watch", "run", "--json")
-    (found,) = json.loads(out, parse_constant=pytest.fail)
-    assert (code, err) == (0, "")
-    assert found["rollouts_per_second"] is None and found["seconds_per_step"] is None
-
-
 def test_without_a_terminal_lines_follow_until_no_process_trains(pods: Pods, tmp_path: Path) -> None:
     (write_run(tmp_path / "run") / "finished.json").write_text("{}")
     code, out, _ = pods("watch", "run")

@@ -25,16 +25,37 @@ MATH_GRPO_8 = [0.4157, 0.4393, 0.4606, 0.4663, 0.4677, 0.4753, 0.471, 0.4791, 0.
 MATH_PODS_32_8 = [0.429, 0.4456, 0.4621, 0.4777, 0.4892, 0.4916, 0.4938, 0.4966, 0.4973, 0.4985, 0.5035, 0.5017]
 
 
-def test_the_first_evaluation_at_the_target_counts_even_when_accuracy_falls_again() -> None:
-    assert time_to_accuracy([10, 20, 30, 40], [0.1, 0.5, 0.4, 0.9], 0.5) == 20.0
+@pytest.mark.parametrize(
+    ("times", "accuracies", "target", "found"),
+    [
+        ([10, 20, 30, 40], [0.1, 0.5, 0.4, 0.9], 0.5, 20.0),  # the first one counts, though accuracy falls again
+        ([0, 100], [0.0, 1.0], 0.01, 100.0),  # nothing is interpolated
+        ([10, 20], [0.1, 0.2], 0.3, None),
+    ],
+)
+def test_the_first_evaluation_at_the_target_counts(
+    times: list[float], accuracies: list[float], target: float, found: float | None
+) -> None:
+    assert time_to_accuracy(times, accuracies, target) == found
 
 
-def test_nothing_is_interpolated_between_two_evaluations() -> None:
-    assert time_to_accuracy([0, 100], [0.0, 1.0], 0.01) == 100.0
-
-
-def test_a_target_that_is_never_reached_has_no_time() -> None:
-    assert time_to_accuracy([10, 20], [0.1, 0.2], 0.3) is None
+@pytest.mark.parametrize(
+    ("base", "other", "fraction", "found"),
+    [
+        (([1, 2, 3], [0.5, 0.98, 1.0]), ([1, 2, 3], [0.995, 0.995, 1.0]), 0.99, 3.0),
+        (([1, 2, 3], [0.5, 0.98, 1.0]), ([1, 2, 3], [0.995, 0.995, 1.0]), 1.0, 1.0),
+        (([10, 20, 30], [0.1, 0.2, 0.8]), ([7, 9, 50], [0.3, 0.79, 0.79]), 0.9, 30 / 9),  # checkpoints of its own
+        (([0, 10, 20], [0.9, 0.5, 0.6]), ([0, 10, 20], [0.9, 0.6, 0.6]), 0.99, 2.0),  # the untrained model is none
+        (([1, 2], [0.0, 0.0]), ([1, 2], [0.4, 0.5]), 0.99, None),  # a baseline that is never right sets no target
+    ],
+)
+def test_a_speedup_is_the_time_of_the_baseline_over_that_of_the_arm(
+    base: tuple[list[float], list[float]],
+    other: tuple[list[float], list[float]],
+    fraction: float,
+    found: float | None,
+) -> None:
+    assert speedup(*base, *other, fraction=fraction) == found
 
 
 @pytest.mark.parametrize(
@@ -70,23 +91,6 @@ def test_every_published_row_of_the_single_gpu_settings_is_reproduced() -> None:
         if ratio is not None:
             # The published ratio has three decimals, and the hours of setting c (ten-minute checkpoints) too.
             assert math.isclose(ratio, published, abs_tol=2e-3)
-
-
-def test_fraction_one_asks_for_the_baselines_best_itself() -> None:
-    assert speedup([1, 2, 3], [0.5, 0.98, 1.0], [1, 2, 3], [0.995, 0.995, 1.0], fraction=0.99) == 3.0
-    assert speedup([1, 2, 3], [0.5, 0.98, 1.0], [1, 2, 3], [0.995, 0.995, 1.0], fraction=1.0) == 1.0
-
-
-def test_each_curve_keeps_its_own_checkpoints() -> None:
-    assert speedup([10, 20, 30], [0.1, 0.2, 0.8], [7, 9, 50], [0.3, 0.79, 0.79], fraction=0.9) == 30 / 9
-
-
-def test_the_untrained_model_at_time_zero_neither_sets_nor_reaches_the_target() -> None:
-    assert speedup([0, 10, 20], [0.9, 0.5, 0.6], [0, 10, 20], [0.9, 0.6, 0.6]) == 2.0
-
-
-def test_a_baseline_that_is_never_right_sets_no_target() -> None:
-    assert speedup([1, 2], [0.0, 0.0], [1, 2], [0.4, 0.5]) is None
 
 
 def test_a_mean_curve_gives_no_credit_before_an_accuracy_was_measured() -> None:

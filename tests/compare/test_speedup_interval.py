@@ -209,17 +209,6 @@ def test_an_interval_goes_through_json_and_reads_well() -> None:
     assert [end_text(end) for end in (0.0, 99.994, 312.4, 1000.0)] == ["0", "99.99", "312", "∞"]
 
 
-def test_open_ends_and_the_share_of_resamples_that_miss_the_target_are_written() -> None:
-    def text_of(entry: dict[str, float | None]) -> str:
-        return SpeedupInterval.from_json(entry).full_text
-
-    entry = {"point": 2.1, "low": 0.0, "high": None, "share_unreached": 0.125}
-    assert text_of({**entry, "low": 0.9}) == "2.10× (0.90–∞), not reached in 12% of resamples"
-    assert text_of({**entry, "high": 40.0, "share_unreached": 0.0}) == "2.10× (0–40.00)"
-    assert text_of({**entry, "share_unreached": 0.0}) == "2.10× (0–∞)"
-    assert text_of({**entry, "point": None}) == "not reached"
-
-
 def test_students_t_is_that_of_printed_tables() -> None:
     for degrees, two_sided, one_sided in ((1, 12.706, 6.314), (2, 4.303, 2.920), (9, 2.262, 1.833), (30, 2.042, 1.697)):
         assert student_t(degrees) == pytest.approx(two_sided, abs=6e-4)

@@ -96,11 +96,6 @@ def test_merging_goes_down_into_sections_and_replaces_values() -> None:
     assert merge(base, {"a": {"y": [2]}, "b": {"z": 3}, "c": 4}) == {"a": {"x": 1, "y": [2]}, "b": {"z": 3}, "c": 4}
 
 
-def test_a_config_never_changes_after_checking() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        load_config().rollouts.num_rollouts = 3
-
-
 # --- unknown and repeated keys ---
 
 
@@ -272,20 +267,18 @@ EDITED = [
 ]
 
 
-@pytest.mark.parametrize("overrides", [[], EDITED], ids=["defaults", "edited"])
-def test_a_dumped_config_reads_back_equal(tmp_path: Path, overrides: list[str]) -> None:
-    config = load_config(None, overrides)
-    assert load_config(toml(tmp_path, dump(config))) == config
-
-
-def test_a_dumped_comparison_reads_back_equal(tmp_path: Path) -> None:
-    config = build(CompareConfig, read_tree("demo"), "demo")
-    assert build(CompareConfig, read_tree(toml(tmp_path, dump(config))), "copy") == config
-
-
-def test_a_dumped_pretraining_reads_back_equal(tmp_path: Path) -> None:
-    config = PretrainConfig(digits={1: 0.5, 3: 0.25}, careful={1: 0.9, 3: 0.1}, start="builtin:arithmetic")
-    assert build(PretrainConfig, read_tree(toml(tmp_path, dump(config))), "copy") == config
+@pytest.mark.parametrize(
+    "config",
+    [
+        load_config(),
+        load_config(None, EDITED),
+        build(CompareConfig, read_tree("demo"), "demo"),
+        PretrainConfig(digits={1: 0.5, 3: 0.25}, careful={1: 0.9, 3: 0.1}, start="builtin:arithmetic"),
+    ],
+    ids=["defaults", "edited", "comparison", "pretraining"],
+)
+def test_a_dumped_config_reads_back_equal(tmp_path: Path, config: Any) -> None:
+    assert build(type(config), read_tree(toml(tmp_path, dump(config))), "copy") == config
 
 
 def test_changed_keys_are_named_with_both_values() -> None:
@@ -305,8 +298,6 @@ def test_all_keys_are_dotted_and_each_default_passes_its_own_check() -> None:
 @pytest.mark.parametrize(
     ("override", "wanted"),
     [
-        ("--lora.rnk=4", "unknown key 'lora.rnk'. Did you mean 'lora.rank'?"),
-        ("--rank=4", "Did you mean 'lora.rank'?"),
         ("--lora=5", "lora = 5: wanted a section"),
         ("--steps=10", "stop.steps"),
         ("--lora.targets=[]", "lora.targets = []: wanted at least one name"),

@@ -49,7 +49,3 @@ def test_small_cases_are_within_four_thirds_of_the_best_split_there_is() -> None
 
 def test_groups_without_cost_are_spread_evenly() -> None:
     assert longest_first([0, 0, 0, 0, 0], 2) == [[0, 2, 4], [1, 3]]
-
-
-def test_more_processes_than_groups_leaves_some_with_none() -> None:
-    assert longest_first([7, 9], 3) == [[1], [0], []]

@@ -103,12 +103,6 @@ def test_a_line_that_is_written_while_it_is_read_ends_the_log(tmp_path: Path) ->
     assert list(each_object(log)) == [{"step": 1}, {"step": 2}]
 
 
-def test_bytes_are_written_as_they_are_and_texts_as_utf_8(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "a", b"\xff")
-    write_atomically(tmp_path / "b", "é")
-    assert (tmp_path / "a").read_bytes() == b"\xff" and (tmp_path / "b").read_bytes() == b"\xc3\xa9"
-
-
 def test_a_tail_notices_that_a_resume_wrote_other_lines_in_place_of_those_it_read(tmp_path: Path) -> None:
     log = tmp_path / "metrics.jsonl"
     tail = LogTail(log)

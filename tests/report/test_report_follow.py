@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 
 from podsrl.errors import UsageError
 from podsrl.report.follow import Followed
-from podsrl.report.read import Run, find_runs, quiet_seconds, read_run, state_of
+from podsrl.report.read import Run, find_runs, read_run, state_of
 from podsrl.run.health import check_run
 from podsrl.run.saving.folder import RunFolder
 from run_folders import group_line, step_line, write_comparison, write_run
@@ -49,17 +47,6 @@ def test_a_followed_run_says_what_the_whole_logs_say(tmp_path: Path) -> None:
     assert only(followed).tokens() == whole.tokens()
 
 
-def test_a_line_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", tail=json.dumps(step_line(3))[:40])
-    followed = Followed(run)
-    followed.poll()
-    assert only(followed).series("step").tolist() == [1, 2]
-    with (run / "metrics.jsonl").open("a") as log:
-        log.write(json.dumps(step_line(3))[40:] + "\n")
-    followed.poll()
-    assert only(followed).series("step").tolist() == [1, 2, 3]
-
-
 def test_a_line_that_is_no_group_is_left_out(tmp_path: Path) -> None:
     followed = Followed(write_run(tmp_path / "run", groups=[group_line(1), {"step": 2, "trees": []}]))
     followed.poll()
@@ -78,13 +65,6 @@ def test_the_state_of_a_run(tmp_path: Path) -> None:
         (run / "finished.json").write_text("{}")
         assert state_of(run) == "starting"
     assert state_of(run) == "finished"
-
-
-def test_how_long_a_run_is_quiet_comes_from_its_log(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    before = time.time() - 500
-    os.utime(run / "metrics.jsonl", (before, before))
-    assert 499 < quiet_seconds(run) < 560
 
 
 def test_folders_of_runs_are_found(tmp_path: Path) -> None:

@@ -72,19 +72,7 @@ def test_the_target_and_the_crossing_times_are_marked() -> None:
     np.testing.assert_allclose(target.get_ydata(), [0.792, 0.792])
     marks = [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in axes.get_lines()[3:]]
     assert marks == [([10.0], [pytest.approx(0.792)]), ([30.0], [pytest.approx(0.792)])]
-    assert {"10 s", "30 s", "99 % of slow's best: 79.2 %"} <= set(_texts(axes))
-
-
-def test_names_stand_beside_their_lines_with_the_speedup() -> None:
-    assert {"slow", "baseline", "fast", "3.00× (1.50–3.00)"} <= set(_texts(_draw()))
-
-
-def test_an_end_without_bound_is_written_as_infinity() -> None:
-    open_ended = SpeedupInterval(point=3.0, low=0.9, high=float("inf"), share_unreached=0.0)
-    unknown = SpeedupInterval(point=2.0, low=0.0, high=float("inf"), share_unreached=0.0)
-    curves = {"slow": SLOW, "fast": FAST, "one": FAST[:1]}
-    axes = _accuracy(curves, GRID, baseline="slow", speedups={"fast": open_ended, "one": unknown})
-    assert {"3.00× (0.90–∞)", "2.00× (0–∞)"} <= set(_texts(axes))
+    assert {"10 s", "30 s", "99 % of slow's best: 79.2 %", "slow", "baseline", "fast"} <= set(_texts(axes))
 
 
 def test_each_arm_is_drawn_on_its_own_times() -> None:
@@ -122,11 +110,6 @@ def test_the_band_stays_between_zero_and_one() -> None:
     (slow, _) = _draw().collections[:2]
     heights = slow.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (0.0, 1.0)
-
-
-def test_one_seed_has_no_band() -> None:
-    axes = _accuracy({"a": SLOW[:1]}, GRID, baseline="a")
-    assert [type(c).__name__ for c in axes.collections] == ["LineCollection"]  # the drop line of the mark alone
 
 
 def test_a_grid_before_training_is_an_error() -> None:
