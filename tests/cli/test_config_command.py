@@ -97,13 +97,11 @@ def test_a_resolved_config_is_a_file_that_trains_the_same(pods: Pods, tmp_path: 
     ("arguments", "wanted"),
     [
         (["zebra"], "'zebra'"),
-        (["num_generationss"], "'rollouts.num_rollouts' (TRL: num_generations)"),
         (["pods"], "--resolved pods"),
         (["--of", "trian"], "Did you mean 'train'"),
         (["--select.num_kept=8"], "--resolved"),
         (["select", "--search", "x"], "wants one of"),
         (["--resolved", "--search", "x"], "wants one of"),
-        (["--resolved", "podz"], "Did you mean 'pods'"),
         (["select", "rollouts"], "unexpected 'rollouts'"),
     ],
 )

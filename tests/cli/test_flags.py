@@ -66,8 +66,6 @@ def test_a_flag_and_its_value_become_one_word(words: list[str], joined: list[str
         (["--task.system_prompt", "--brief"], "needs the ="),
         (["--otu", "x"], "Did you mean '--out'"),
         (["--jsn"], "Did you mean '--json'"),
-        (["--select.m", "8"], "Did you mean 'select.num_kept'"),
-        (["--num_generations", "8"], "Did you mean 'rollouts.num_rollouts'"),
         (["--num_generation", "8"], "'rollouts.num_rollouts' (TRL: num_generations)"),
         (["--output_dir", "x"], "Did you mean '--out'"),
         (["--zzz"], "unknown key 'zzz'"),

@@ -123,7 +123,6 @@ def test_all_that_their_examples_set_is_answered(names: str) -> None:
 @each(
     ("name", "answer"),
     [
-        ("n_gpus_per_node", {"--processes"}),
         ("actor_rollout_ref.rollout.val_kwargs.n", {"eval.num_samples"}),
         ("actor_rollout_ref.rollout.val_kwargs.temperature", {"eval.temperature"}),
         ("train_batch_size", {"rollouts.num_prompts", "optim.num_minibatches"}),
@@ -170,10 +169,8 @@ def test_trl_has_the_names_that_are_called_its() -> None:
     ("flag", "ours"),
     [
         ("select.m=8", "select.num_kept"),
-        ("m=8", "select.num_kept"),
         ("n=8", "rollouts.num_rollouts"),
         ("G=8", "rollouts.num_rollouts"),
-        ("group_size=8", "rollouts.num_rollouts"),
         ("rollouts.num_generations=8", "rollouts.num_rollouts"),
         ("learning_rate=1e-5", "optim.lr"),
         ("optim.learning-rate=1e-5", "optim.lr"),
@@ -189,7 +186,6 @@ def test_trl_has_the_names_that_are_called_its() -> None:
         ("trainer.n_gpus_per_node=8", "--processes"),
         ("output_dir=x", "--out"),
         ("rollout.n_samples_per_prompt=8", "rollouts.num_rollouts"),
-        ("n_samples_per_prompt=8", "rollouts.num_rollouts"),
         ("rollout_batch_size=8", "rollouts.num_prompts"),
         ("rollout.batch_size=8", "rollouts.num_prompts"),
         ("data.input_key=q", "task.prompt_column"),

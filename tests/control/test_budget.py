@@ -94,6 +94,7 @@ def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> 
         (Ask(index=1, num_rollouts=1.5), r"num_rollouts = 1.5; wanted 1"),  # type: ignore[arg-type]
         (Ask(index=1, num_rollouts=True), "num_rollouts = True; wanted 1"),
         (Ask(index=4, num_rollouts=2, joins="s5/0/a"), r"join 's5/0/a'; wanted the id of a group of this step"),
+        (Ask(index=4, num_rollouts=2, joins=group()), r"join Group\(.*; wanted the id of a group of this step"),  # type: ignore[arg-type]
         (Ask(index=5, num_rollouts=2, joins="s6/0/a"), r"index = 5, .* group 's6/0/a', which has 4"),
         (Ask(index=4, num_rollouts=2, joins="s6/0/a", is_trained=False), "is_trained = False to join"),
         (Ask(index=4, num_rollouts=2, joins=""), "join ''; wanted an ask before it in the same list"),
@@ -106,17 +107,15 @@ def test_an_ask_that_cannot_be_answered_is_an_error(part: Any, ask: Any, message
         part("rollouts", lambda view, asks: [ask]).ask(view(groups=(group(),)))
 
 
-def test_a_budget_that_never_ends_is_named_with_its_step() -> None:
-    budget = make_budget(NAMES, {})
-    assert budget.ask(view(round=16)) == []
-
-
-def test_the_sixteenth_round_is_the_last(part: Any) -> None:
-    endless = part("rollouts", lambda view, asks: [Ask(index=1, num_rollouts=1)])
+@pytest.mark.parametrize(
+    ("slot", "answer", "cure"),
+    [("rollouts", [Ask(index=1, num_rollouts=1)], " of step 7 and has not"), ("enough", 1, " .*: end with 0")],
+)
+def test_the_sixteenth_round_is_the_last(part: Any, slot: str, answer: Any, cure: str) -> None:
+    assert make_budget(NAMES, {}).ask(view(round=16)) == []
+    endless = part(slot, lambda *arguments: answer)
     assert endless.ask(view(round=15))
-    with pytest.raises(
-        UsageError, match=r"budget.rollouts = 'own_parts:made' asked in 16 rounds of step 7 and has not"
-    ):
+    with pytest.raises(UsageError, match=f"budget.{slot} = 'own_parts:made' asked in 16 rounds{cure}"):
         endless.ask(view(round=16))
 
 
@@ -125,16 +124,6 @@ def test_a_trained_group_of_one_rollout_is_an_error() -> None:
     budget.check_sizes({"a": 2, "b": 3})
     with pytest.raises(UsageError, match=r"budget.rollouts = 'equal' asked for 1 rollout of group 'b' in all"):
         budget.check_sizes({"a": 2, "b": 1})
-
-
-def test_what_a_part_raises_is_one_line_with_the_place_in_its_file(part: Any) -> None:
-    def broken(view: View, asks: Sequence[Ask]) -> list[Ask]:
-        raise KeyError("no such question")
-
-    with pytest.raises(
-        UsageError, match=r"^budget.rollouts = 'own_parts:made' raised KeyError: .*test_budget.py, line"
-    ):
-        part("rollouts", broken).ask(view())
 
 
 def test_unknown_names_and_options_are_errors_that_name_the_nearest() -> None:
@@ -244,10 +233,17 @@ def fails_late(view: View, asks: Sequence[Ask]) -> Any:
     raise Unsaid
 
 
-def test_a_part_may_fail_while_its_answer_is_read(part: Any) -> None:
-    expected = r"^budget.rollouts = 'own_parts:made' raised Unsaid: .*\(test_budget.py, line \d+\)$"
+def broken(view: View, asks: Sequence[Ask]) -> list[Ask]:
+    raise KeyError("no such question")
+
+
+@pytest.mark.parametrize(("function", "error"), [(broken, "KeyError"), (fails_late, "Unsaid")])
+def test_what_a_part_raises_at_once_or_while_its_answer_is_read_is_one_line(
+    part: Any, function: Any, error: str
+) -> None:
+    expected = rf"^budget.rollouts = 'own_parts:made' raised {error}: .*\(test_budget.py, line \d+\)$"
     with pytest.raises(UsageError, match=expected):
-        part("rollouts", fails_late).ask(view())
+        part("rollouts", function).ask(view())
 
 
 @pytest.mark.parametrize(
@@ -281,16 +277,3 @@ def test_what_is_kept_are_ids_of_groups_that_may_be_trained_on(part: Any, slot: 
     probe = group("s6/1/p", is_trained=False)
     with pytest.raises(UsageError, match=message):
         part(slot, lambda view: answer).trained(view(groups=(group(), probe)))
-
-
-def test_a_group_itself_is_nothing_to_join(part: Any) -> None:
-    ask = Ask(index=4, num_rollouts=2, joins=group())  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"asked to join Group\(.*; wanted the id of a group of this step"):
-        part("rollouts", lambda view, asks: [ask]).ask(view(groups=(group(),)))
-
-
-def test_groups_without_end_are_the_fault_of_their_number(part: Any) -> None:
-    endless = part("enough", lambda view: 1)
-    assert endless.ask(view(round=15))
-    with pytest.raises(UsageError, match=r"budget.enough = 'own_parts:made' asked in 16 rounds .*: end with 0"):
-        endless.ask(view(round=16))

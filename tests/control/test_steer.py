@@ -56,10 +56,6 @@ def test_random_ends_those_whose_coin_is_below_the_share(seed: int) -> None:
     assert set(Random(at=8, share=share).prune(again)) == set(expected)
 
 
-def test_a_share_of_all_rollouts_is_about_that_share() -> None:
-    assert abs(len(Random(at=1, share=0.3).prune(live([1] * 4000))) / 4000 - 0.3) < 5 * (0.21 / 4000) ** 0.5
-
-
 def test_a_part_is_shown_its_counts_alone_and_branch_what_prune_leaves() -> None:
     found = steering(own("Learned"), own("Forked"))
     assert found.at == frozenset({1, 2})

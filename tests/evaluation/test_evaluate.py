@@ -8,9 +8,11 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from made import group, rollout
 from podsrl.config.load import load_config
 from podsrl.run.evaluate import evaluate
 from podsrl.run.step.trainer import Trainer
@@ -22,43 +24,16 @@ from podsrl.score.accuracy import (
     powers_of_two,
     standard_error,
 )
-from podsrl.types import Completion, FinishReason, Group, Rollout, Task
+from podsrl.types import Group, Rollout
 
 
-def rollout(
-    is_correct: bool,
-    answer: str | None = None,
-    *,
-    is_formatted: bool = True,
-    num_tokens: int = 1,
-    finish_reason: FinishReason = "stop",
-    invalid_reason: str | None = None,
-) -> Rollout:
-    completion = Completion(
-        request_id="q",
-        index=0,
-        token_ids=(5,) * num_tokens,
-        logprobs=(-0.5,) * num_tokens,
-        finish_reason=finish_reason,
-        version=0,
-    )
-    return Rollout(
-        completion=completion,
-        text=answer or "",
-        reward=math.nan if invalid_reason else float(is_correct),
-        parts={},
-        is_correct=is_correct,
-        is_formatted=is_formatted,
-        answer=answer,
-        invalid_reason=invalid_reason,
-    )
+def answered(is_correct: bool, answer: str | None = None, length: int = 1, **changes: Any) -> Rollout:
+    """In the wanted form, where nothing else is given."""
+    reward = changes.pop("reward", float(is_correct))
+    return rollout(reward, length, **{"is_formatted": True, "answer": answer, **changes})
 
 
-def group(*rollouts: Rollout) -> Group:
-    return Group(id="q", task=Task(id="q", prompt="?", answer="1"), prompt_ids=(5,), rollouts=rollouts)
-
-
-RIGHT, WRONG = rollout(True, "1"), rollout(False, "2")
+RIGHT, WRONG = answered(True, "1"), answered(False, "2")
 
 
 def pass_at_k_by_drawing(num_samples: int, num_right: int, k: int) -> float:
@@ -84,7 +59,7 @@ def test_pass_at_k_is_asked_for_powers_of_two_that_there_are_samples_for() -> No
 
 def test_accuracy_is_the_mean_over_all_answers_and_its_error_the_one_over_questions() -> None:
     # 2 of 2, 1 of 2, 0 of 2: mean 1/2; deviation of (1, .5, 0) is .5, so the error is .5 / sqrt(3)
-    result = accuracy_of([group(RIGHT, RIGHT), group(WRONG, RIGHT), group(WRONG, WRONG)])
+    result = accuracy_of([group("q", RIGHT, RIGHT), group("q", WRONG, RIGHT), group("q", WRONG, WRONG)])
     assert (result.num_questions, result.num_samples, result.accuracy) == (3, 6, 0.5)
     assert result.accuracy_sem == pytest.approx(0.5 / math.sqrt(3))
     # at least one right of two: yes, yes, no
@@ -93,21 +68,21 @@ def test_accuracy_is_the_mean_over_all_answers_and_its_error_the_one_over_questi
 
 def test_one_question_has_no_standard_error() -> None:
     assert standard_error([0.25]) is None
-    assert accuracy_of([group(RIGHT)]).accuracy_sem is None
+    assert accuracy_of([group("q", RIGHT)]).accuracy_sem is None
 
 
 def test_right_and_well_formed_counts_both_while_accuracy_counts_right_alone() -> None:
-    bare = rollout(True, "1", is_formatted=False)
-    result = accuracy_of([group(RIGHT, bare, WRONG, rollout(False, "2", is_formatted=False))])
+    bare = answered(True, "1", is_formatted=False)
+    result = accuracy_of([group("q", RIGHT, bare, WRONG, answered(False, "2", is_formatted=False))])
     assert (result.accuracy, result.format, result.accuracy_and_format) == (0.5, 0.5, 0.25)
 
 
 def test_an_invalid_answer_counts_as_wrong_has_no_form_no_vote_and_no_reward() -> None:
-    broken = rollout(False, "2", invalid_reason="timeout")
-    result = accuracy_of([group(RIGHT, broken, broken, broken)])
+    broken = answered(False, "2", reward=math.nan, invalid_reason="timeout")
+    result = accuracy_of([group("q", RIGHT, broken, broken, broken)])
     assert (result.accuracy, result.format, result.reward, result.num_invalid) == (0.25, 0.25, 1.0, 3)
     assert result.majority == 1.0
-    assert accuracy_of([group(broken, broken)]).reward is None
+    assert accuracy_of([group("q", broken, broken)]).reward is None
 
 
 @pytest.mark.parametrize(
@@ -125,34 +100,30 @@ def test_an_invalid_answer_counts_as_wrong_has_no_form_no_vote_and_no_reward() -
 def test_the_most_frequent_answer_wins_and_the_earlier_of_two_equally_frequent(
     answers: str, wanted: str | None
 ) -> None:
-    winner = majority_rollout([rollout(letter == "a", None if letter == "-" else letter) for letter in answers])
+    winner = majority_rollout([answered(letter == "a", None if letter == "-" else letter) for letter in answers])
     assert (winner.answer if winner else None) == wanted
 
 
 def test_a_majority_can_be_right_where_most_single_answers_are_wrong() -> None:
-    scattered = group(rollout(False, "2"), RIGHT, rollout(False, "3"), RIGHT, rollout(False, "4"))
-    unanswered = group(*[rollout(False) for _ in range(5)])
+    scattered = group("q", answered(False, "2"), RIGHT, answered(False, "3"), RIGHT, answered(False, "4"))
+    unanswered = group("q", *[answered(False) for _ in range(5)])
     result = accuracy_of([scattered, unanswered])
     assert (result.accuracy, result.majority) == (0.2, 0.5)
 
 
-def test_without_any_final_answer_there_is_no_majority() -> None:
-    assert accuracy_of([group(rollout(True), rollout(False))]).majority is None
-
-
 def test_lengths_are_averaged_and_answers_at_the_token_limit_counted() -> None:
-    cut = rollout(False, num_tokens=6, finish_reason="length")
-    result = accuracy_of([group(cut, rollout(True, num_tokens=2))])
+    cut = answered(False, length=6, finish_reason="length")
+    result = accuracy_of([group("q", cut, answered(True, length=2))])
     assert (result.length, result.num_truncated) == (4.0, 1)
 
 
 def test_groups_of_unequal_size_are_refused() -> None:
     with pytest.raises(ValueError, match="all of the same size"):
-        accuracy_of([group(RIGHT), group(RIGHT, WRONG)])
+        accuracy_of([group("q", RIGHT), group("q", RIGHT, WRONG)])
 
 
 def test_the_metrics_name_each_pass_at_k() -> None:
-    metrics = accuracy_metrics(accuracy_of([group(RIGHT, WRONG, WRONG, WRONG, WRONG)]))
+    metrics = accuracy_metrics(accuracy_of([group("q", RIGHT, WRONG, WRONG, WRONG, WRONG)]))
     assert [name for name in metrics if "pass@" in name] == ["eval/pass@2", "eval/pass@4"]
     assert metrics["eval/pass@2"] == pytest.approx(2 / 5)
 

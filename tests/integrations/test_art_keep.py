@@ -65,18 +65,6 @@ def test_exceptions_metadata_and_logs_stay() -> None:
     assert group.metadata == {"place": 0} and group.logs == ["a line"]
 
 
-def test_the_random_rule_draws_by_its_seed() -> None:
-    def chosen(seed: int) -> list[list[float]]:
-        async def run() -> list[list[float]]:
-            after_each = keep(4, "random", seed=seed)
-            group = art.TrajectoryGroup([await rollout(float(i)) for i in range(32)])
-            return [rewards_of(await after_each(group)) for _ in range(3)]
-
-        return asyncio.run(run())
-
-    assert chosen(1) == chosen(1) != chosen(2)
-
-
 def test_a_reward_that_is_not_finite_ends_the_gathering() -> None:
     with pytest.raises(UsageError, match="nan"):
         gather([[0.0, float("nan"), 1.0]], keep(2))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import pytest
 
@@ -73,16 +72,10 @@ def test_a_reward_that_is_not_finite_is_named(reward: float) -> None:
         ({"num_kept": 4, "rule": "keep_all"}, "keep_all"),
         ({"num_kept": 4, "rule": f"{__name__}:by_groups"}, "by_groups"),
         ({"num_kept": 4, "options": {"below": 1}}, r"^options\.below"),
+        ({"num_kept": 4, "rule": None}, "rule = None"),
+        ({"num_kept": 4, "rule": "random", "options": [1]}, r"options = \[1\]"),
     ],
 )
 def test_what_does_not_fit_is_an_error_at_once(arguments: dict[str, object], named: str) -> None:
     with pytest.raises(UsageError, match=named):
         Choice(**arguments)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("rule", "options", "message"), [(None, None, "rule = None"), ("random", [1], r"options = \[1\]")]
-)
-def test_a_rule_or_options_of_another_type_are_one_line(rule: Any, options: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Choice(4, rule, options)

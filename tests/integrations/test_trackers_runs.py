@@ -25,6 +25,7 @@ from podsrl.integrations.trackers import follow, tracking
 from podsrl.integrations.trackers.table import COLUMNS
 from podsrl.run.before.checks import is_installed
 from podsrl.run.session import resume, start
+from runs import lines_of, numbers
 from waiting import wait_for, words_of
 
 NAMES = ("wandb", "tensorboard", "trackio", "mlflow")
@@ -44,14 +45,6 @@ pytestmark = [pytest.mark.skipif(not is_installed(name), reason=f"{name} is not 
 
 def config_of(*overrides: str) -> RunConfig:
     return build(RunConfig, apply_overrides(read_tree("pods"), [*SMALL, *overrides]), "of the test")
-
-
-def lines_of(folder: Path, log: str = "metrics.jsonl") -> list[Json]:
-    return [json.loads(line) for line in (folder / log).read_text().splitlines()]
-
-
-def without_clock(lines: list[Json]) -> list[Json]:
-    return [{k: v for k, v in line.items() if not k.startswith(("seconds/", "memory/"))} for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +294,7 @@ def test_each_tracker_breaks_in_its_own_way_and_the_run_goes_on(tmp_path: Path) 
     for name in NAMES:
         assert len([line for line in said if f"tracker {name} is switched off" in line]) == 1, said
     start(config_of("--stop.steps=6"), tmp_path / "plain", on_record=lambda line: None, say=lambda text: None)
-    assert without_clock(lines_of(folder)) == without_clock(lines_of(tmp_path / "plain"))
+    assert numbers(folder) == numbers(tmp_path / "plain")
     weights = [
         (tmp_path / run / "checkpoints" / "step-00000006" / "model" / "model.safetensors").read_bytes()
         for run in ("broken", "plain")

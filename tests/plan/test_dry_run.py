@@ -90,11 +90,6 @@ def test_a_device_that_a_run_would_refuse_is_refused() -> None:
             plan_of(f"model.device={device}")
 
 
-def test_a_completion_as_long_as_the_window_is_refused() -> None:
-    with pytest.raises(UsageError, match="window of 256"):
-        plan_of("rollouts.max_new_tokens=256")
-
-
 def test_the_command_prints_the_plan_and_writes_nothing(pods: Pods, tmp_path: Path) -> None:
     code, printed, errors = pods(
         "train", "pods", "--dry-run", "--json", "--lora.rank=2", "--processes", "2", "--out", str(tmp_path / "x")

@@ -189,17 +189,20 @@ def test_rewards_are_tried_on_a_right_answer_and_on_none(folder: Path) -> None:
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["trials"][1]["reward"] is None
 
 
-@pytest.mark.parametrize(("function", "is_said"), [("always_zero", True), ("right", False)])
-def test_rewards_that_tell_nothing_apart_are_a_warning(folder: Path, function: str, is_said: bool) -> None:
-    name = f"trial_rewards:{function}"
-    found = check_inputs(load_config("mine.toml", [f'task.rewards={{"{name}" = 1.0}}', f"task.correct={name}"]))
-    assert any("the same, 0" in warning for warning in found.warnings) == is_said
-
-
-def test_a_reward_that_does_not_tell_a_correct_answer_from_a_wrong_one_is_told_of(folder: Path) -> None:
-    flags = ['task.rewards={"trial_rewards:always_zero" = 1.0}', "task.correct=trial_rewards:right"]
-    [warning] = check_inputs(load_config("mine.toml", flags)).warnings
-    assert "the same, 0, though one of them is correct" in warning and "task.rewards" in warning
+@pytest.mark.parametrize(
+    ("reward", "correct", "said"),
+    [
+        ("always_zero", "always_zero", ["the same, 0"]),
+        ("always_zero", "right", ["the same, 0, though one of them is correct"]),
+        ("right", "right", []),
+    ],
+)
+def test_rewards_that_tell_nothing_apart_are_a_warning(
+    folder: Path, reward: str, correct: str, said: list[str]
+) -> None:
+    flags = [f'task.rewards={{"trial_rewards:{reward}" = 1.0}}', f"task.correct=trial_rewards:{correct}"]
+    warnings = [one for one in check_inputs(load_config("mine.toml", flags)).warnings if "the same" in one]
+    assert len(warnings) == len(said) and all(text in one for text, one in zip(said, warnings, strict=True))
 
 
 def test_what_this_machine_cannot_have_is_listed_and_the_rest_checked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,3 +29,9 @@ def folders(
 def family_folder(request: pytest.FixtureRequest, folders: dict[tuple[str, bool], Path]) -> Path:
     """Each family, tied and untied, in turn."""
     return folders[request.param]
+
+
+@pytest.fixture
+def folder(tiny_model_folder: Path, tmp_path: Path) -> Path:
+    """A copy of a model's folder, to damage."""
+    return Path(shutil.copytree(tiny_model_folder, tmp_path / "model"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +28,10 @@ def teach(policy: Policy) -> None:
     with torch.no_grad():
         for weight in policy.weights().values():
             weight.add_(0.2 * torch.randn(weight.shape, generator=draw))
+
+
+def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what a JSON file holds."""
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))

@@ -21,11 +21,6 @@ from podsrl.policy import load_model, load_tokenizer
 Harm = Callable[[Path], object]
 
 
-@pytest.fixture
-def folder(tiny_model_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_model_folder, tmp_path / "model"))
-
-
 def edit(name: str, **changes: Any) -> Harm:
     """Values in a JSON file; None for what the file shall not have."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from policies import edit
 
 import children
 from podsrl.config.schema import ModelConfig
@@ -19,8 +19,6 @@ from podsrl.errors import UsageError
 from podsrl.policy import load_model, load_tokenizer, outline
 from podsrl.tasks import load_tasks
 from runs import flags
-
-Change = Callable[[dict[str, Any]], object]
 
 PLANT = """
 import os, pathlib
@@ -46,12 +44,6 @@ def generate(model, *args, **options):
 )
 
 
-def edit(file: Path, change: Change) -> None:
-    content = json.loads(file.read_text())
-    change(content)
-    file.write_text(json.dumps(content))
-
-
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that is there once planted code has run."""
@@ -63,10 +55,9 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def folder(tiny_model_folder: Path, tmp_path: Path) -> Path:
-    copy = Path(shutil.copytree(tiny_model_folder, tmp_path / "model"))
-    (copy / "own.py").write_text(CODE)
-    return copy
+def folder(folder: Path) -> Path:
+    (folder / "own.py").write_text(CODE)
+    return folder
 
 
 def of_config(folder: Path) -> None:

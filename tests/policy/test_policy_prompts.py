@@ -50,10 +50,6 @@ def test_many_prompts_of_both_kinds_keep_their_order_and_equal_each_alone(tokeni
     assert chatty.decode(prompts_ids(chatty, tasks)[3]) == "<u>1<a>"
 
 
-def test_no_task_gives_no_prompt(tokenizer: Any) -> None:
-    assert prompts_ids(tokenizer, []) == []
-
-
 def test_a_token_that_a_tokenizer_puts_before_texts_is_not_put_before_rendered_chats(tokenizer: Any) -> None:
     from tokenizers.processors import TemplateProcessing
 

@@ -44,7 +44,7 @@ def write(folder: Path, **sides: list[Row]) -> Path:
     return folder
 
 
-def test_a_gsm8k_row_becomes_a_question_with_its_number_and_solution(tmp_path: Path) -> None:
+def test_a_gsm8k_row_becomes_a_question_with_its_number_and_solution_and_is_judged_as_math(tmp_path: Path) -> None:
     folder = write(tmp_path, train=GSM8K[:2], test=GSM8K[2:])
     tasks = load_tasks("gsm8k", path=str(folder), num_eval=0)
     assert [(task.id, task.answer) for task in tasks.train] == [("gsm8k/train/0", "1000"), ("gsm8k/train/1", "2000")]
@@ -53,17 +53,9 @@ def test_a_gsm8k_row_becomes_a_question_with_its_number_and_solution(tmp_path: P
     assert dict(tasks.train[0].columns) == {
         "solution": "Tom has 1,000 eggs.\nHe eats 1, so 999 * 2 = 1998.\n#### 1,000"
     }
-
-
-def test_without_chat_a_question_ends_with_a_line_break(tmp_path: Path) -> None:
-    folder = write(tmp_path, train=GSM8K[:2], test=GSM8K[2:])
-    assert load_tasks("gsm8k", path=str(folder), num_eval=1, chat=False).train[0].prompt == "How many, 1?\n"
-
-
-def test_known_sets_are_judged_by_the_math_rewards(tmp_path: Path) -> None:
-    tasks = load_tasks("gsm8k", path=str(write(tmp_path, train=GSM8K[:2], test=GSM8K[2:])), num_eval=1)
     assert dict(tasks.rewards) == {"math_correct": 1.0, "answer_format": 0.2}
     assert (tasks.name, tasks.correct, tasks.format) == ("gsm8k", "math_correct", "answer_format")
+    assert load_tasks("gsm8k", path=str(folder), num_eval=1, chat=False).train[0].prompt == "How many, 1?\n"
 
 
 @pytest.mark.parametrize("name", ["math", "math500"])

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.tasks import SYSTEM_PROMPTS, load_tasks
+from podsrl.tasks import SYSTEM_PROMPTS
 from podsrl.tasks.base import TaskSet
 from podsrl.tasks.chat import ask
 from podsrl.types import Task
@@ -35,12 +35,26 @@ def test_without_chat_a_text_prompt_stays_as_it_is(own: bool, chosen: bool | Non
 
 @pytest.mark.parametrize("chosen", [None, True])
 def test_messages_stay_messages(chosen: bool | None) -> None:
-    assert ask(tasks_of(CHAT), chat=chosen).train == (CHAT,)
+    for task in (CHAT, OWN_SYSTEM):
+        assert ask(tasks_of(task), chat=chosen).train == (task,)
 
 
-def test_messages_cannot_be_asked_as_text() -> None:
-    with pytest.raises(UsageError, match=r"task.chat = false, but task 'chat' is chat messages"):
-        ask(tasks_of(CHAT), chat=False)
+@pytest.mark.parametrize(
+    ("task", "chat", "system_prompt", "message"),
+    [
+        (CHAT, False, None, r"task.chat = false, but task 'chat' is chat messages"),
+        (TEXT, None, "Be brief.", r"is set, but task 'text' is asked as plain text: set task"),
+        (TEXT, False, "Be brief.", r"is set, but task 'text' is asked as plain text: set task"),
+        (OWN_SYSTEM, None, "Be brief.", r"task 'own' has a system message of its own: leave one of them out"),
+        (CHAT, None, "pods_single_gpus", r"'pods_single_gpus' is unknown. Did you mean 'pods_single_gpu'\?"),
+        (CHAT, None, " ", r"task.system_prompt is empty; leave it out for none"),
+    ],
+)
+def test_what_cannot_be_asked_so_is_refused(
+    task: Task, chat: bool | None, system_prompt: str | None, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        ask(tasks_of(task), chat=chat, system_prompt=system_prompt)
 
 
 def test_a_system_prompt_comes_first() -> None:
@@ -58,28 +72,6 @@ def test_known_system_prompts_ask_for_the_tags_that_the_rewards_look_for(name: s
     assert asked[0] == {"role": "system", "content": SYSTEM_PROMPTS[name]}
     for tag in ("<think>", "</think>", "<answer>", "</answer>"):
         assert tag in SYSTEM_PROMPTS[name]
-
-
-@pytest.mark.parametrize("chosen", [None, False])
-def test_a_system_prompt_without_chat_is_refused(chosen: bool | None) -> None:
-    with pytest.raises(UsageError, match=r"is set, but task 'text' is asked as plain text: set task"):
-        ask(tasks_of(TEXT), chat=chosen, system_prompt="Be brief.")
-
-
-def test_two_system_messages_are_refused() -> None:
-    assert ask(tasks_of(OWN_SYSTEM)).train == (OWN_SYSTEM,)
-    with pytest.raises(UsageError, match=r"task 'own' has a system message of its own: leave one of them out"):
-        ask(tasks_of(OWN_SYSTEM), system_prompt="Be brief.")
-
-
-def test_a_system_prompt_that_is_nearly_a_known_name_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"'pods_single_gpus' is unknown. Did you mean 'pods_single_gpu'\?"):
-        ask(tasks_of(CHAT), system_prompt="pods_single_gpus")
-
-
-def test_an_empty_system_prompt_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"task.system_prompt is empty; leave it out for none"):
-        ask(tasks_of(CHAT), system_prompt=" ")
 
 
 class OnDemand(Sequence[Task]):
@@ -105,8 +97,3 @@ def test_a_set_that_makes_tasks_on_demand_goes_on_doing_so() -> None:
     assert asked[41].prompt == ({"role": "user", "content": "41+1="},)
     assert [task.id for task in asked[1_000_000 - 4 :: 2]] == ["999996", "999998"]
     assert train.made == 3
-
-
-def test_arithmetic_can_be_asked_in_chat() -> None:
-    tasks = load_tasks("arithmetic", digits=1, num_eval=1, chat=True)
-    assert tasks.train[0].prompt == ({"role": "user", "content": "What is 1 + 1?"},)

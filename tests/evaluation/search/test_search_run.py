@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from loops import each
+from made import completion, rollout
 from podsrl.errors import UsageError
 from podsrl.evaluation.evaluator import Evaluator
 from podsrl.evaluation.search import SEARCHES
@@ -44,27 +45,19 @@ class MadeUp:
         new = self._write(each.group.id, index, text)[: sampling.max_new_tokens - len(ids)]
         is_whole = new.endswith((END, *sampling.stop_strings))
         tokens = (*ids, *map(ord, new))
-        return Completion(
-            request_id=each.group.id,
-            index=index,
-            token_ids=tokens,
-            logprobs=(0.0,) * len(tokens),
-            version=0,
-            given=((0, len(ids)),) if ids else (),
-            finish_reason="stop" if is_whole else "length",
-        )
+        given = ((0, len(ids)),) if ids else ()
+        reason = "stop" if is_whole else "length"
+        return completion(tokens, request_id=each.group.id, index=index, given=given, finish_reason=reason)
 
     def answer(self, opens: Sequence[Open], sampling: Sampling) -> list[Group]:
         assert not any(each.to_come for each in opens)
-        return [replace(each.group, rollouts=tuple(map(rollout, each.begun))) for each in opens]
+        return [replace(each.group, rollouts=tuple(map(judged, each.begun))) for each in opens]
 
 
-def rollout(done: Completion) -> Rollout:
+def judged(done: Completion) -> Rollout:
     text = "".join(map(chr, done.token_ids))
     answer = text[-2] if text.endswith(END) and len(text) > 1 else None
-    return Rollout(
-        completion=done, text=text, reward=0.0, parts={}, is_correct=answer == "7", is_formatted=True, answer=answer
-    )
+    return rollout(completion=done, text=text, is_correct=answer == "7", is_formatted=True, answer=answer)
 
 
 def searched(collector: MadeUp, search: Search, *, num_questions: int = 1, **named: Any) -> list[Found]:
@@ -207,20 +200,7 @@ def test_what_cannot_be_searched_is_refused() -> None:
 
 
 def test_the_answer_with_the_highest_score_is_given_if_a_final_answer_is_in_it() -> None:
-    def ending(text: str) -> Rollout:
-        tokens = tuple(map(ord, text))
-        return rollout(
-            Completion(
-                request_id="q",
-                index=0,
-                token_ids=tokens,
-                logprobs=(0.0,) * len(tokens),
-                version=0,
-                finish_reason="stop",
-            )
-        )
-
-    answers = [ending("a6$"), ending("b7$"), ending("c7$"), ending("none")]
+    answers = [judged(completion(map(ord, text))) for text in ("a6$", "b7$", "c7$", "none")]
     assert highest(answers, [0.1, 0.8, 0.8, 0.9]) is answers[1]
     assert highest(answers[3:], [0.0]) is answers[3]
     assert highest([], []) is None
