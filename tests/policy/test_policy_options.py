@@ -25,11 +25,6 @@ def config(**sections: Any) -> RunConfig:
     return RunConfig.model_validate(sections)
 
 
-def test_plain_options_pass() -> None:
-    check_model_options(config())
-    check_model_options(config(model={"attention": "eager", "gradient_checkpointing": True}, lora={"rank": 2}))
-
-
 def test_adapters_that_match_nothing_are_told_from_the_description_alone(
     tiny_model_folder: Path, tmp_path: Path
 ) -> None:
