@@ -144,8 +144,8 @@ def test_an_evaluation_counts_the_answers_that_a_known_reward_could_not_judge(
 ) -> None:
     (tmp_path / "endless.py").write_text("import time\ndef known(task, text): time.sleep(600)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    for module in ("dispatcher", "pool"):
-        monkeypatch.setattr(f"podsrl.score.workers.{module}.SLOW", frozenset({"endless:known"}))
+    for module in ("workers.dispatcher", "panel"):
+        monkeypatch.setattr(f"podsrl.score.{module}.SLOW", frozenset({"endless:known"}))
     options = ("task.num_eval=2", "task.correct=endless:known", "task.reward_timeout_seconds=0.1")
     options += ("rollouts.max_new_tokens=4", "task.reward_workers=1", "eval.num_samples=2")
     with closing(Trainer(load_config("pods", options))) as trainer:
