@@ -38,7 +38,7 @@ import children
 LIST = Path(__file__).with_name("slow.txt")
 LIMIT = 0.2
 """Seconds of processor time that a fast case takes at most, on the machine that wrote the list."""
-FAST, FULL, MAX_K = 0.2, 0.5, 16
+FAST, FULL, MAX_K = 0.2, 0.3, 24
 """Seconds of a function's fast cases, of those slow ones that a commit draws, and one in how many of these at least."""
 TOLERANCE = 5.0
 """A case that is not listed fails beyond so many times LIMIT: no two measurements agree, on two machines still less."""
