@@ -65,7 +65,7 @@ def test_as_many_cheap_cases_are_fast_as_take_the_seconds_of_fast_ones(draw: Dra
 
 
 def test_the_same_text_draws_the_same_and_others_draw_all(draw: Draw) -> None:
-    listed = {"f": (2.4, 60), "g": (12.0, 10), "alone": (27.0, 1), "short": (0.45, 1)}
+    listed = {"f": (2.4, 60), "g": (12.0, 10), "alone": (27.0, 1), "short": (0.27, 1)}
     names = [*cases(60), *(f"g[{i}]" for i in range(10)), "alone", "short", "other"]
     draws = [draw(names, listed, text) for text in TEXTS]
     assert draws == [draw(names, listed, text) for text in TEXTS]
@@ -73,11 +73,11 @@ def test_the_same_text_draws_the_same_and_others_draw_all(draw: Draw) -> None:
     assert set().union(*(fast for fast, _ in draws)) == {*cases(60), "other"}
     assert set().union(*(slow for _, slow in draws)) == {*names} - {"other"}
     for _, slow in draws:
-        # The 55 slow cases of f take 2.2 s: one in 5 runs. Those of g take 12 s: one in 16, of ten one or none.
-        assert len([name for name in slow if name.startswith("f[")]) == 11
+        # The 55 slow cases of f take 2.2 s: one in 8 runs, six or seven. Those of g take 12 s: one in 24, of ten one or none.
+        assert len([name for name in slow if name.startswith("f[")]) in (6, 7)
         assert len([name for name in slow if name.startswith("g[")]) in (0, 1)
         assert "short" in slow
-    assert 1 <= sum("alone" in slow for _, slow in draws) <= 20  # one text in 16
+    assert 1 <= sum("alone" in slow for _, slow in draws) <= 20  # one text in 24
 
 
 @pytest.mark.parametrize(
