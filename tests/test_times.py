@@ -73,7 +73,7 @@ def test_the_same_text_draws_the_same_and_others_draw_all(draw: Draw) -> None:
     assert set().union(*(fast for fast, _ in draws)) == {*cases(60), "other"}
     assert set().union(*(slow for _, slow in draws)) == {*names} - {"other"}
     for _, slow in draws:
-        # The 55 slow cases of f take 2.2 s: one in 8 runs, six or seven. Those of g take 12 s: one in 24, of ten one or none.
+        # The 55 slow cases of f take 2.2 s: one in 8 runs. Those of g take 12 s: one in 24, of ten one or none.
         assert len([name for name in slow if name.startswith("f[")]) in (6, 7)
         assert len([name for name in slow if name.startswith("g[")]) in (0, 1)
         assert "short" in slow
