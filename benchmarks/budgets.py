@@ -30,6 +30,8 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 """Fewer probes than by default, and sizes about the recipe's 64, so that a step is one of the recipe's."""
 BESIDE: Mapping[str, Mapping[str, str]] = {"examples": {"rollouts": "confidence"}}
 """Other parts without which a part does nothing."""
+NAMES = ("mixed", "dynamics", "difficulty", "profile", "harder", "bandit", "confidence", "examples", "bins", "novelty")
+"""Parts that work on any questions, without other parts that act while a rollout is written."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -66,15 +68,14 @@ Tree = dict[str, dict[str, Any]]
 
 
 def parts() -> dict[str, Tree]:
-    """Every part that is no default, in all the slots that it fills."""
+    """The parts of `NAMES`, in all the slots that they fill."""
     from podsrl.config.schema import BudgetConfig
     from podsrl.lib.parts import SLOTS
 
-    defaults = BudgetConfig().model_dump()
     found: dict[str, Tree] = {}
-    for option in (*(f"budget.{slot}" for slot in defaults), "loss.shape"):
+    for option in (*(f"budget.{slot}" for slot in BudgetConfig.model_fields), "loss.shape"):
         section, _, slot = option.partition(".")
-        for name in (name for name in SLOTS[option].table if name != defaults.get(slot)):
+        for name in (name for name in NAMES if name in SLOTS[option].table):
             tree = found.setdefault(name, {"budget": dict(BESIDE.get(name, {}))})
             tree.setdefault(section, {})[slot] = (name,) if option == "loss.shape" else name
             if name in OPTIONS:
