@@ -135,12 +135,13 @@ def test_an_option_out_of_its_range_is_named(slots: str, part: str, option: str,
 
 def test_the_comparison_has_every_system_of_its_sums_as_an_arm(tmp_path: Path) -> None:
     config = build(CompareConfig, read_tree("systems"), "systems")
-    sums = [name for name in system_names() if read_system(name).config.task == load_config("mixed").task]
+    systems, mixed = {name: read_system(name) for name in system_names()}, load_config("mixed")
+    sums = [name for name, system in systems.items() if system.config.task == mixed.task]
     assert sorted(config.arms) == sorted(sums) and len(sums) > 30 and config.baseline == "grpo"
     assert all(arm == {"extends": f"systems/{name}"} for name, arm in config.arms.items())
     assert config.num_seeds == 5 and config.jobs == 2
     minutes = len(config.arms) * config.num_seeds * config.base["stop"]["seconds"] / config.jobs / 60
     assert minutes <= 45
     for member in plan(config, tmp_path):
-        own = read_system(member.arm).config
+        own = systems[member.arm].config
         assert member.config.model_copy(update={"seed": 0, "threads": 0, "eval": own.eval, "stop": own.stop}) == own
