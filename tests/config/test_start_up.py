@@ -78,7 +78,6 @@ def test_bad_flags_are_told_in_one_line_with_exit_code_2_before_anything_heavy_l
         (["train", "pods", "--select.num_kep=4"], "Did you mean 'select.num_kept'?"),
         (["train", "pods", "--select.m", "4"], "Did you mean 'select.num_kept'"),
         (["train", "pods", "--dry-run", "--memory", "24"], "--memory 24"),
-        (["plan", "pods", "--memory", "24"], "--memory 24"),
     ]
     code = f"""
 import json, sys

@@ -94,12 +94,6 @@ def test_the_part_of_the_page_that_remembers_puts_solved_questions_last_also_aft
     assert [ask.index for ask in budget.ask(view())] == [ask.index for ask in later.ask(view())] == drawn[1:4]
 
 
-def test_the_simulation_of_the_page_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
-    [printed] = [block for block in re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL) if "GRPO" in block]
-    exec(compile(BLOCKS["my_simulation"], "my_simulation.py", "exec"), {"__name__": "__main__"})
-    assert capsys.readouterr().out == printed
-
-
 def test_the_part_of_the_page_that_keeps_trains_on_the_first_mixed_groups() -> None:
     budget = make_budget({"keep": "my_keep:mixed_half"}, {})
     groups = (group(1, 0, 0), group(2, 0, 1), group(3, 1, 1), group(4, 1, 0))
