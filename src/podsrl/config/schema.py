@@ -290,8 +290,6 @@ DEFAULT_COSTS = {
 class ReplayConfig(Section):
     """Groups of earlier steps, or of other runs, that are trained on too; docs/budgets.md."""
 
-    readers = {"surplus": ("unfinished", ("keep",)), "most_age": ("unfinished", ("keep",))}
-
     groups: Annotated[str, PART] = "nothing"
     """Which of them each step trains on besides its own. This option and the next two name parts, as those of
     `[budget]`."""
@@ -299,22 +297,6 @@ class ReplayConfig(Section):
     """Which groups are not trained on yet, so that later steps may ask more rollouts of them."""
     repair: Annotated[str, PART] = "never"
     """Which rollouts are repaired, and join their group as further ones."""
-    unfinished: Literal["drop", "keep"] = "drop"
-    """"keep": a step begins more groups than it trains on and ends when enough are whole; the others go on in the next
-    step, with the tokens that they have. "drop": every group is generated to its end."""
-    surplus: Annotated[float, Field(gt=1, le=2)] = 1.25
-    """With "keep": groups under way per group that a step trains on, rounded up."""
-    most_age: Annotated[int, Field(ge=1, le=10_000)] = 4
-    """With "keep": a step waits for a group that began so many steps before."""
-
-    def num_groups(self, num_prompts: int) -> int:
-        """Groups under way in a step that trains on so many.
-
-        Example:
-            >>> ReplayConfig(unfinished="keep").num_groups(8), ReplayConfig().num_groups(8)
-            (10, 8)
-        """
-        return math.ceil(num_prompts * self.surplus - 1e-9) if self.unfinished == "keep" else num_prompts
 
 
 class SelectConfig(Section):
@@ -494,19 +476,37 @@ class ScaleConfig(Section):
     of this machine that the run starts)."""
 
 
-class StepsConfig(Section):
-    """In which order a step generates and trains."""
+class OrderConfig(Section):
+    """Which groups are under way, which of them make a step, and what becomes of the others when new weights come;
+    docs/orders.md."""
 
-    name: Literal["sync", "ahead"] = "sync"
-    """"sync": generate, then train. "ahead": generate the next step's rollouts while this step trains, which wants
-    generators elsewhere (`scale.generators`, or servers)."""
-    lag: Literal[0, 1] = 1
-    """With "ahead": steps by which the weights that generate are older than those that train; 0 is "sync"."""
+    ahead: Annotated[float, Field(ge=0, le=16)] = 0.0
+    """Groups under way beyond those of a step, as a share of `rollouts.num_prompts`: 0 generates, then trains; 1 has
+    one more step under way."""
+    take: Literal["asked", "first"] = "asked"
+    """A step trains on the groups that it asked, whatever they last ("asked": `ahead` is a number of steps), or on the
+    groups that are whole first."""
+    rest: Literal["finish", "run", "put_off"] = "finish"
+    """New weights wait until nothing runs ("finish"); or they come between two tokens, behind the keys and values of the
+    old ones ("run"); or what runs is stopped, and goes on with its tokens, which the new weights read again
+    ("put_off")."""
+    most_age: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """No group is older than so many steps when it is trained on: it is not asked so early ("asked"), or the step waits
+    for it ("first"); None: no bound of its own."""
 
     @property
     def is_ahead(self) -> bool:
-        """Whether a step is generated while the one before it trains."""
-        return self.name == "ahead" and self.lag > 0
+        """Whether groups of later steps are under way."""
+        return self.ahead > 0
+
+    def num_groups(self, num_prompts: int) -> int:
+        """Groups under way while a step that trains on so many is generated.
+
+        Example:
+            >>> OrderConfig(ahead=0.25, take="first", rest="put_off").num_groups(8), OrderConfig().num_groups(8)
+            (10, 8)
+        """
+        return math.ceil(num_prompts * (1 + self.ahead) - 1e-9)
 
 
 class EvalConfig(Section):
@@ -602,7 +602,7 @@ class RunConfig(Section):
     correct: CorrectConfig = CorrectConfig()
     optim: OptimConfig = OptimConfig()
     scale: ScaleConfig = ScaleConfig()
-    steps: StepsConfig = StepsConfig()
+    order: OrderConfig = OrderConfig()
     eval: EvalConfig = EvalConfig()
     stop: StopConfig = StopConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

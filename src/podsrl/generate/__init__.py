@@ -1,6 +1,16 @@
 """Requests -> completions: what every generator is (`base.py`), and the built-in one (`engine/`)."""
 
-from podsrl.generate.base import EngineStats, Generator, Request, Sampling, Setting, abilities_of, add_stats, begin
+from podsrl.generate.base import (
+    EngineStats,
+    Generator,
+    Request,
+    Sampling,
+    Setting,
+    Verbs,
+    abilities_of,
+    add_stats,
+    verbs_of,
+)
 from podsrl.generate.checked import answers_of
 from podsrl.generate.engine.engine import Engine
 from podsrl.generate.kinds import Kind, new_engine, resolve_generator
@@ -18,11 +28,12 @@ __all__ = [
     "Request",
     "Sampling",
     "Setting",
+    "Verbs",
     "Watch",
     "abilities_of",
     "add_stats",
     "answers_of",
-    "begin",
     "new_engine",
     "resolve_generator",
+    "verbs_of",
 ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from podsrl.errors import UsageError, short
-from podsrl.lib.watch import Watch
+from podsrl.errors import PodsError, UsageError, short
+from podsrl.lib.watch import Key, Watch
 from podsrl.types import Begun, Completion
 
 MIN_TEMPERATURE = 1e-6
@@ -78,14 +78,11 @@ class Sampling:
 class Request:
     """One prompt and the completions wanted for it.
 
-    A later request can add rollouts to the group of an earlier one: it continues the earlier one's indices and takes
-    its random numbers from the same stream. Eight rollouts and then 24 more are, token for token, 32 of one request:
+    Several requests may have one id, also while they run: their rollouts are of one group, and their indices differ.
+    Eight rollouts and then 24 more are, token for token, 32 of one request:
 
         Request("s3/0/q", prompt_ids, 8, sampling)
-        Request("s3/0/q+8", prompt_ids, 24, sampling, first_index=8, stream="s3/0/q")
-
-    The second one may have the first one's id where it is submitted after the first has finished; while both run, their
-    ids have to differ, and "<id of the group>+<first index>" is the form that this project uses.
+        Request("s3/0/q", prompt_ids, 24, sampling, first_index=8)
 
     Raises:
         UsageError: no prompt tokens, tokens that are no integers (of Python's or NumPy's), fewer than one rollout, a
@@ -93,15 +90,13 @@ class Request:
     """
 
     id: str
-    """Unique among the requests that run at the same time."""
+    """Of the group that its rollouts belong to. It names the random numbers: with the generator's seed, a rollout's
+    index and a token's position it decides every one of them, so the same id and index repeat a draw."""
     prompt_ids: tuple[int, ...]
     num_rollouts: int = 1
     sampling: Sampling = field(default_factory=Sampling)
     first_index: int = 0
     """The rollouts have the indices first_index .. first_index + num_rollouts - 1."""
-    stream: str | None = None
-    """Names the random numbers; None: the id. With the engine's seed, a rollout's index and a token's position it
-    decides every one of them, so the same stream and index repeat a draw."""
     starts: Mapping[int, Begun] = field(default_factory=dict)
     """Index -> what there is of that rollout, which goes on behind it; `Sampling.max_new_tokens` counts its tokens. A
     completion begins with them."""
@@ -127,11 +122,6 @@ class Request:
     def indices(self) -> range:
         """Of its rollouts."""
         return range(self.first_index, self.first_index + self.num_rollouts)
-
-    @property
-    def random_stream(self) -> str:
-        """What names its random numbers."""
-        return self.id if self.stream is None else self.stream
 
 
 def fault_of(begun: Begun) -> str:
@@ -213,8 +203,10 @@ def add_stats(stats: Iterable[EngineStats], largest: Collection[str] = ("slots_u
 class Generator(Protocol):
     """Turns requests into completions. It never needs to know what a reward is.
 
-    `version`, `generate`, `abort` and `load_weights` are all that a generator of your own needs. A class that inherits
-    from this one has defaults for the rest.
+    Its verbs are `submit`, `poll`, `abort` and `load_weights`. A key is (group's id, index of the rollout); whatever is
+    asked while other rollouts run, a completion names its own. A generator of your own may have `generate`, `abort`,
+    `load_weights` and `version` alone: `OneCall` makes the other verbs of it. A class that inherits from this one has
+    defaults for the rest.
     """
 
     version: int
@@ -222,45 +214,93 @@ class Generator(Protocol):
     abilities: frozenset[str] = frozenset()
     """What it can do beyond these methods:
 
-    - "join": `Request.first_index` and `Request.stream`, so that a later request adds rollouts to a group
+    - "join": `Request.first_index`, so that a later request adds rollouts to a group
     - "start": `Request.starts`, so that a rollout goes on from tokens that it has
-    - "abort_rollouts": `abort` takes (request id, rollout index) pairs beside request ids
+    - "abort_rollouts": `abort` takes (group's id, index) pairs beside ids
     - "partial": what `abort` ends comes with its tokens, so that a later request may go on with them
-    - "watch": the argument `watch` of `Engine.generate`; in another process a `podsrl.control.Steering`
-    - "beside": `generate` begins when it is called and goes on beside the caller, who may read the completions later
+    - "watch": the argument `watch` of `submit`; in another process a `podsrl.control.Steering`
+    - "load": `load_weights` while rollouts run
+    - "beside": it generates while nobody polls
     - "proof": the method `first_logprob`, by which the trainer checks that new weights have arrived
     """
     peak_kv_bytes: int = 0
     """Largest key-value memory held since it was set to 0, in bytes; 0 where that is not known."""
     stats: EngineStats = EngineStats()
     """Counts since it was last replaced; zeros where nothing is counted."""
-    num_ready: int = 0
-    """Completions that `generate` gives next without generating, so that one call can judge them and what came before;
-    0 also where that is not known."""
+    num_unfinished: int = 0
+    """Rollouts that were submitted, or forked, and that `poll` has not given yet: 0 where none."""
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-        """Yield every completion as it finishes, in any order."""
-        ...
-
-    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
-        """End these requests' unfinished completions with finish reason "aborted"; also from within `generate`.
-
-        It holds for what has been asked so far. It may come when that has just ended, and must not be kept for a later
-        call, which may have the same ids.
+    def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
+        """Start these, beside what runs.
 
         Args:
-            ids: request ids and, with the ability "abort_rollouts", (request id, rollout index) pairs. Those that do
-                not run are passed over.
+            requests: what is wanted. Those with an id that runs add other indices to its group.
+            watch: sees the rollouts while they run; its forks come with the next indices of their groups. All that
+                runs at a time has the same one, or none.
+
+        Raises:
+            UsageError: a request that it cannot serve, or rollouts that run already; nothing is submitted then.
+        """
+        ...
+
+    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+        """Draw one token of every rollout that runs; with the ability "beside", wait until something has ended.
+
+        Args:
+            seconds: the longest wait; 0: none; None: until something has ended, or nothing is unfinished. A generator
+                that works when it is polled needs no bound.
+
+        Returns:
+            What has ended since the last call, perhaps nothing.
+
+        Raises:
+            LostGenerator: it is gone, with what it was asked for.
+        """
+        ...
+
+    def abort(self, ids: Iterable[str | Key]) -> None:
+        """End rollouts: `poll` gives them soon, with finish reason "aborted"; those that have ended stay as they are.
+
+        Args:
+            ids: groups and, with the ability "abort_rollouts", (group's id, index) pairs. Those that do not run are
+                passed over.
         """
         ...
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Sample from these weights from now on, and stamp completions with `version`.
+        """Sample from these weights from now on, and stamp tokens with `version`.
+
+        With the ability "load" also while rollouts run: it happens between two tokens, and they go on behind the keys
+        and values that they have, those of the weights before.
 
         Each tensor is only valid until the next one is asked for. Where a generator has an attribute `model`, a torch
         module, its parameters must afterwards be these, by name and value.
         """
         ...
+
+    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
+        """Submit, and yield every completion as it ends, in any order; arguments and errors as of `submit`.
+
+        A consumer that stops early ends the rollouts without completions.
+
+        Raises:
+            UsageError: others are unfinished.
+        """
+        if self.num_unfinished:
+            raise UsageError(f"generate: {self.num_unfinished} rollouts are unfinished; add to them with submit()")
+        wanted = list(requests)
+        self.submit(wanted, watch=watch)
+        return self._generated([request.id for request in wanted])
+
+    def _generated(self, ids: Sequence[str]) -> Iterator[Completion]:
+        try:
+            while self.num_unfinished:
+                yield from self.poll()
+        except GeneratorExit:
+            self.abort(ids)
+            while self.num_unfinished:
+                self.poll()
+            raise
 
     def describe(self, requests: Sequence[Request]) -> str:
         """What generates, and how requests like these share its memory, in one line.
@@ -278,11 +318,61 @@ class Generator(Protocol):
         """Give back what it holds: processes, connections, files. Nothing is generated afterwards."""
 
 
-def begin(generator: Generator, requests: Sequence[Request], watch: Watch | None) -> Iterator[Completion]:
-    """The completions of `generator.generate`; one without the ability "watch" is not told that there is none."""
-    if watch is None:
-        return iter(generator.generate(requests))
-    return iter(cast(Any, generator).generate(requests, watch=watch))
+class OneCall:
+    """The verbs `submit` and `poll` of a generator that has `generate` alone: one call after the other.
+
+    What is submitted while a call is open waits for the next one.
+
+    Args:
+        generator: of a user's own. Its `abort` ends what the open call asked for.
+    """
+
+    def __init__(self, generator: Any) -> None:
+        self._generator = generator
+        self._waiting: list[Request] = []
+        self._open: set[Key] = set()
+        self._found: Iterator[Completion] | None = None
+
+    @property
+    def num_unfinished(self) -> int:
+        num = len(self._open) + sum(request.num_rollouts for request in self._waiting)
+        return num or int(self._found is not None)  # forks may follow
+
+    def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
+        self._waiting += requests
+        if self._found is None:
+            self._begin(watch)
+
+    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+        if self._found is None:
+            self._begin(None)
+        completion = None if self._found is None else next(self._found, None)
+        if completion is not None:
+            self._open.discard((completion.request_id, completion.index))
+            return [completion]
+        if self._open:
+            first, index = min(self._open)
+            raise PodsError(f"it ended without {len(self._open)} rollouts, such as {index} of group {first!r}")
+        self._found = None
+        return []
+
+    def abort(self, ids: Iterable[str | Key]) -> None:
+        self._generator.abort(ids)
+
+    def _begin(self, watch: Watch | None) -> None:
+        if self._waiting:
+            options = {} if watch is None else {"watch": watch}
+            self._open = {(request.id, index) for request in self._waiting for index in request.indices}
+            self._found, self._waiting = iter(self._generator.generate(self._waiting, **options)), []
+
+
+Verbs = Generator | OneCall
+
+
+def verbs_of(generator: Any) -> Verbs:
+    """The generator, or what has the verbs of one that has `generate` alone."""
+    has_verbs = getattr(type(generator), "submit", Generator.submit) is not Generator.submit
+    return generator if has_verbs else OneCall(generator)
 
 
 def abilities_of(generator: Generator) -> frozenset[str]:
