@@ -89,7 +89,7 @@ def measure(tree: Tree, num_steps: int) -> dict[str, Any]:
     from podsrl.config.load import build
     from podsrl.config.schema import RunConfig
     from podsrl.run.step.trainer import Trainer
-    from podsrl.run.steps import training_step
+    from podsrl.run.step.step import training_step
 
     trainer = Trainer(build(RunConfig, merge(read_tree("pods"), tree), "pods"))
     taken = watch(trainer)
@@ -122,7 +122,7 @@ def watch(trainer: Trainer) -> list[float]:
 
         return call
 
-    budget, slots = trainer.collector.budget, trainer.parts.slots
+    budget, slots = trainer.desk.budget, trainer.parts.slots
     for owner, verb in ((budget, "ask"), (budget, "trained"), (slots, "learn"), (module, "shape_advantages")):
         original = getattr(owner, verb)
         setattr(owner, verb, timed(getattr(original, "__wrapped__", original)))

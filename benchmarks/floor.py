@@ -73,7 +73,7 @@ def demo() -> Iterator[Step]:
     from podsrl.run.loop import record
     from podsrl.run.saving.folder import RunFolder
     from podsrl.run.step.trainer import Trainer
-    from podsrl.run.steps import training_step
+    from podsrl.run.step.step import training_step
 
     trainer = Trainer(load_config("pods"))
     engine = trainer.engine = WatchedGenerator(trainer.engine)

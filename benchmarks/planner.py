@@ -83,7 +83,7 @@ def run(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 def step_seconds(trainer: Trainer, choices: Sequence[Candidate], num_steps: int, say: Say) -> list[float]:
     """Median seconds of real steps of each choice, which take turns; a first step of each does not count."""
     from podsrl.plan.probe import resize
-    from podsrl.run.steps import training_step
+    from podsrl.run.step.step import training_step
 
     seconds: list[list[float]] = [[] for _ in choices]
     for _ in range(num_steps + 1):

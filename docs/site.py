@@ -28,11 +28,11 @@ REFERENCE = {
         *("podsrl.api.train", "podsrl.api.evaluate", "podsrl.api.Run", "podsrl.api.Interrupted"),
         *("podsrl.config.load.load_config", "podsrl.config.load.with_values", "podsrl.run.loop.train"),
         *(
-            "podsrl.run.steps.training_step",
+            "podsrl.run.step.step.training_step",
             "podsrl.run.step.trainer.Trainer",
             "podsrl.run.step.step_result.StepResult",
         ),
-        *("podsrl.run.step.collect.Collector", "podsrl.run.step.learn.Learner", "podsrl.run.evaluate.evaluate"),
+        *("podsrl.run.step.desk.Desk", "podsrl.run.step.learn.Learner", "podsrl.run.evaluate.evaluate"),
     ],
     "podsrl.types": ["podsrl.types"],
     "podsrl.errors": ["podsrl.errors"],

@@ -10,7 +10,7 @@ from benchmarks.timing import Clock, Say, ratios
 from podsrl.config.load import load_config
 from podsrl.generate import Request, Sampling
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 
 NUM_ROLLOUTS = (64, 16)
 
@@ -58,7 +58,7 @@ def _generate(trainer: Trainer, num_rollouts: int, repeat: int) -> int:
     tasks = [trainer.tasks.train[i] for i in range(first, first + options.num_prompts)]
     sampling = Sampling(max_new_tokens=options.max_new_tokens, stop_token_ids=trainer.stop_token_ids)
     requests = [
-        Request(f"{trainer.progress.step}/{repeat}/{i}", trainer.collector.prompt_ids(task), num_rollouts, sampling)
+        Request(f"{trainer.progress.step}/{repeat}/{i}", trainer.desk.prompt_ids(task), num_rollouts, sampling)
         for i, task in enumerate(tasks)
     ]
     return sum(len(completion.token_ids) for completion in trainer.engine.generate(requests))

@@ -24,7 +24,7 @@ from benchmarks.trl.setup import Scene, StepClock, grpo_trainer, quiet, share_of
 from podsrl.config.load import load_config
 from podsrl.config.schema import OptimConfig
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from podsrl.types import Completion
 from podsrl.update import ALGORITHMS, Updater
 

@@ -126,6 +126,7 @@ _COMPLETION: Table = {
     "token_ids": _Rows("token"),
     "logprobs": _Rows("logprob", np.float32),
     "num_shared": _Numbers("num_shared"),
+    "forked_from": _or_none("forked_from"),
     "noted": _Rows("noted", np.float32),
 }
 _EXACT: Table = {**_COMPLETION, "logprobs": _Rows("logprob", np.float64)}

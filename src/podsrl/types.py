@@ -138,6 +138,8 @@ class Begun:
     """What an environment gave for each finished turn, up to the last one for which it gave anything."""
     num_shared: int = 0
     """Of the tokens that a policy drew, those drawn for another rollout, with which a fork or a repair begins."""
+    forked_from: int | None = None
+    """Index of the rollout of its group that it is a fork of."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(index {self.index}, {len(self.token_ids)} tokens)"

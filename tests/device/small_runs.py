@@ -13,7 +13,7 @@ from podsrl.policy import load_model
 from podsrl.run.metrics import step_metrics
 from podsrl.run.saving.checkpoint import load_newest
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from podsrl.tasks import TaskSet
 from podsrl.types import Task
 

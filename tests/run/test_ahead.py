@@ -25,9 +25,9 @@ from podsrl.run.evaluate import evaluate
 from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
 from podsrl.run.saving.folder import RunFolder
-from podsrl.run.step.collect import new_group, request_id
+from podsrl.run.step.desk import new_group, request_id
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Open, Way
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless

@@ -14,7 +14,7 @@ from podsrl.errors import UsageError
 from podsrl.generate import End, Live
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from podsrl.types import Completion, Sample, Task
 from runs import config_of as small_run
 

@@ -16,7 +16,7 @@ from podsrl.control import Ask, View, make_budget
 from podsrl.lib.parts import SLOTS
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group
 from runs import config_of, options

@@ -22,7 +22,7 @@ from podsrl.run.metrics import step_metrics
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import MAX_INVALID_STEPS, NothingToLearn
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from podsrl.select import RULES
 from podsrl.update import to_samples
 from runs import config_of

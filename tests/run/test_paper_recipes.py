@@ -21,7 +21,7 @@ from podsrl.errors import UsageError
 from podsrl.generate import Sampling
 from podsrl.policy.quantized import check_4bit, check_adam_8bit
 from podsrl.run.session import resume, start
-from podsrl.run.step.collect import new_group
+from podsrl.run.step.desk import new_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.tasks import SYSTEM_PROMPTS
 from podsrl.types import Open, Way

@@ -16,7 +16,7 @@ from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.sizes import make_parts
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
 PAGE = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text()

@@ -15,7 +15,7 @@ from podsrl.report.read import read_run
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from podsrl.select import max_variance
 from podsrl.update import group_weights
 from runs import flags, lines_of

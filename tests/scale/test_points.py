@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from points import (
     ALL_SLOTS,
     KEPT_PROCESSES,  # noqa: F401  # read by leftovers.py

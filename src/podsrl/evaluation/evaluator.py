@@ -24,7 +24,7 @@ from podsrl.run.before.prompt_lengths import Fitted, fit_prompts
 from podsrl.run.before.settle import settle
 from podsrl.run.evaluate import eval_groups, eval_sampling
 from podsrl.run.step.generators import make_generator, new_setting
-from podsrl.run.step.wiring import new_collector
+from podsrl.run.step.wiring import new_desk
 from podsrl.scale.processes import Processes
 from podsrl.score import ScoreStats
 from podsrl.sync import sync_weights
@@ -84,7 +84,7 @@ class Evaluator:
             self.threads = configure_threads(config.threads, model.num_parameters())
             settle_matmul(config.model.matmul, model, Processes())
             self.sampling = eval_sampling(config, end_token_ids(model, self.tokenizer))
-            self.collector = new_collector(config, generator, model, parts, Processes(), self.sampling)
+            self.desk = new_desk(config, generator, model, parts, Processes(), self.sampling)
             self.environment = parts.environment
             self._open = on_error.pop_all()
 
@@ -96,7 +96,7 @@ class Evaluator:
         seed_globals(self.config.seed, 0, "eval")
         self.scorer.stats = ScoreStats()
         asked = eval_groups(self.questions if questions is None else questions, self.config.eval.num_samples)
-        for each in self.collector.answers(asked, self.sampling, num_waiting=_NUM_WAITING):
+        for each in self.desk.answers(asked, self.sampling, num_waiting=_NUM_WAITING):
             yield replace(each.group, rollouts=tuple(map(_without_logprobs, each.group.rollouts)))
 
     def close(self) -> None:

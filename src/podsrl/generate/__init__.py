@@ -11,7 +11,7 @@ from podsrl.generate.base import (
     add_stats,
     verbs_of,
 )
-from podsrl.generate.checked import answers_of
+from podsrl.generate.checked import Checked
 from podsrl.generate.engine.engine import Engine
 from podsrl.generate.kinds import Kind, new_engine, resolve_generator
 from podsrl.lib.watch import End, Fork, Live, Note, Watch
@@ -32,7 +32,7 @@ __all__ = [
     "Watch",
     "abilities_of",
     "add_stats",
-    "answers_of",
+    "Checked",
     "new_engine",
     "resolve_generator",
     "verbs_of",

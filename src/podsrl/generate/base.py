@@ -241,7 +241,7 @@ class Generator(Protocol):
         Raises:
             UsageError: a request that it cannot serve, or rollouts that run already; nothing is submitted then.
         """
-        ...
+        raise NotImplementedError
 
     def poll(self, seconds: float | None = None) -> Sequence[Completion]:
         """Draw one token of every rollout that runs; with the ability "beside", wait until something has ended.
@@ -256,7 +256,7 @@ class Generator(Protocol):
         Raises:
             LostGenerator: it is gone, with what it was asked for.
         """
-        ...
+        raise NotImplementedError
 
     def abort(self, ids: Iterable[str | Key]) -> None:
         """End rollouts: `poll` gives them soon, with finish reason "aborted"; those that have ended stay as they are.

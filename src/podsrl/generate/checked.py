@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from podsrl.errors import PodsError, UsageError, short
-from podsrl.generate.base import Generator, Request, abilities_of, begin, fault_of
+from podsrl.generate.base import Generator, Request, abilities_of, fault_of, verbs_of
 from podsrl.generate.kinds import Kind
 from podsrl.lib.watch import Key, Watch
 from podsrl.types import Completion, FinishReason
@@ -17,86 +18,110 @@ _MOST_LOGPROB = 1e-3
 _UNFINISHED = ("aborted", "invalid", "pruned", "postponed")
 
 
-def answers_of(
-    generator: Generator, requests: Iterable[Request], *, kind: Kind, num_words: int, watch: Watch | None = None
-) -> Iterator[Completion]:
-    """The completions of `generator.generate(requests)` as they come. A generator "beside" begins when this is called.
+class Checked:
+    """The verbs of a generator; each completion is checked.
 
     Args:
+        generator: any.
         kind: of the generator.
         num_words: size of the model's vocabulary.
-        watch: sees the rollouts while they are generated; its forks come with the next indices of their groups.
-
-    Raises:
-        PodsError: a completion that was not asked for, came before, or cannot be; or one that did not come.
-        UsageError: a user's own generator raised, or one lacks the ability "join" or "start" that a request needs.
     """
-    wanted = list(requests)
-    _check_abilities(wanted, generator)
-    with kind.calling():
-        found = begin(generator, wanted, watch)
-    return _checked(found, wanted, kind, num_words, _Forks(() if watch is None else wanted))
+
+    def __init__(self, generator: Generator, *, kind: Kind, num_words: int) -> None:
+        self._generator, self._verbs, self._kind, self._num_words = generator, verbs_of(generator), kind, num_words
+        self._missing: dict[Key, Request] = {}
+        self._num_asked = 0  # since nothing ran
+        self._watched: dict[str, Request] = {}  # of each group that a watch sees, the one with the last indices
+        self._forks: dict[str, set[int]] = defaultdict(set)
+
+    @property
+    def num_unfinished(self) -> int:
+        """Rollouts that are to come."""
+        return self._verbs.num_unfinished or len(self._missing)
+
+    def submit(self, requests: Sequence[Request], watch: Watch | None = None) -> None:
+        """As `Generator.submit`; errors too.
+
+        Raises:
+            UsageError: a user's own generator raised, or one lacks the ability "join" or "start" that a request needs.
+        """
+        _check_abilities(requests, self._generator)
+        with self._kind.calling():
+            if watch is None:
+                self._verbs.submit(requests)
+            else:
+                self._verbs.submit(requests, watch=watch)
+        for request in requests:
+            self._missing |= {(request.id, index): request for index in request.indices}
+            self._num_asked += request.num_rollouts
+            last = self._watched.get(request.id)
+            if watch is not None and (last is None or last.indices.stop < request.indices.stop):
+                self._watched[request.id] = request
+
+    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+        """As `Generator.poll`; errors too.
+
+        Raises:
+            PodsError: a completion that was not asked for, came before, or cannot be; or one that did not come.
+            UsageError: a user's own generator raised.
+        """
+        with self._kind.calling():
+            found = self._verbs.poll(seconds)
+        for completion in found:
+            self._check(completion)
+        if not self._verbs.num_unfinished:
+            self._check_end()
+        return found
+
+    def abort(self, ids: Iterable[str | Key]) -> None:
+        """As `Generator.abort`."""
+        with self._kind.calling():
+            self._verbs.abort(list(ids))
+
+    def _check(self, completion: Completion) -> None:
+        if not isinstance(completion, Completion):
+            raise PodsError(f"{self._kind.option} gave {short(completion)}; wanted a podsrl.types.Completion")
+        name, index = key = completion.request_id, completion.index
+        request = self._missing.pop(key, None) or self._source(completion)
+        fault = "not asked for, or given before" if request is None else _fault(completion, request, self._num_words)
+        if fault:
+            raise PodsError(f"{self._kind.option} gave rollout {index} of group {name!r}, which is {fault}")
+
+    def _source(self, completion: Completion) -> Request | None:
+        """Of a fork that comes, a request of its group; None: it is no fork, or came before."""
+        name, index = completion.request_id, completion.index
+        request, is_fork = self._watched.get(name), completion.forked_from is not None
+        if request is None or not is_fork or index < request.indices.stop or index in self._forks.get(name, ()):
+            return None
+        self._forks[name].add(index)
+        return request
+
+    def _check_end(self) -> None:
+        """Nothing runs any more."""
+        if self._missing:
+            name, index = next(iter(self._missing))
+            raise PodsError(
+                f"{self._kind.option} ended without {len(self._missing)} of {self._num_asked} rollouts, such as "
+                f"{index} of group {name!r}"
+            )
+        for name, forks in self._forks.items():
+            if lost := {*range(self._watched[name].indices.stop, max(forks))} - forks:
+                raise PodsError(
+                    f"{self._kind.option} gave forks of group {name!r} and none with the index {min(lost)} before them"
+                )
+        self._num_asked, self._watched, self._forks = 0, {}, defaultdict(set)
 
 
 def _check_abilities(requests: Sequence[Request], generator: Generator) -> None:
     abilities = abilities_of(generator)
     for request in requests:
-        what = f"group {request.random_stream!r}, and the generator {type(generator).__name__} lacks the ability"
-        if "join" not in abilities and (request.first_index > 0 or request.random_stream != request.id):
+        what = f"group {request.id!r}, and the generator {type(generator).__name__} lacks the ability"
+        if "start" not in abilities and request.starts:
+            raise UsageError(f"rollout {min(request.starts)} goes on in {what} 'start': use one that has it")
+        if "join" not in abilities and request.first_index > 0:
             raise UsageError(
                 f"more rollouts are wanted of {what} 'join': use one that has it, or a budget of one round"
             )
-        if "start" not in abilities and request.starts:
-            raise UsageError(f"rollout {min(request.starts)} goes on in {what} 'start': use one that has it")
-
-
-def _checked(
-    found: Iterator[Completion], requests: Sequence[Request], kind: Kind, num_words: int, forks: _Forks
-) -> Iterator[Completion]:
-    name, missing = kind.option, {(request.id, index): request for request in requests for index in request.indices}
-    total = len(missing)
-    with kind.calling():
-        for completion in found:
-            if not isinstance(completion, Completion):
-                raise PodsError(f"{name} gave {short(completion)}; wanted a podsrl.types.Completion")
-            place = completion.request_id, completion.index
-            request = missing.pop(place, None) or forks.source(*place)
-            fault = "not asked for, or given before" if request is None else _fault(completion, request, num_words)
-            if fault:
-                raise PodsError(f"{name} gave rollout {place[1]} of request {place[0]!r}, which is {fault}")
-            yield completion
-    if missing:
-        first, index = next(iter(missing))
-        raise PodsError(
-            f"{name} ended without {len(missing)} of {total} rollouts, such as {index} of request {first!r}"
-        )
-    if (lost := forks.lost()) is not None:
-        raise PodsError(f"{name} gave forks of group {lost[0]!r} and none with the index {lost[1]} before them")
-
-
-class _Forks:
-    """The rollouts of these requests that a watch adds: the next indices of each group, once each."""
-
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self._by_id, self._sizes, self._seen = {one.id: one for one in requests}, dict[str, int](), set[Key]()
-        for one in requests:
-            self._sizes[one.random_stream] = max(one.indices.stop, self._sizes.get(one.random_stream, 0))
-
-    def source(self, name: str, index: int) -> Request | None:
-        """The request of a fork that comes; None: it is no fork, or came before."""
-        request = self._by_id.get(name)
-        if request is None:
-            return None
-        key = request.random_stream, index
-        if index < self._sizes[key[0]] or key in self._seen:
-            return None
-        self._seen.add(key)
-        return request
-
-    def lost(self) -> Key | None:
-        """(group, index) of a fork that has not come, where a later one has."""
-        before = ((name, index - 1) for name, index in self._seen if index > self._sizes[name])
-        return next((key for key in before if key not in self._seen), None)
 
 
 def _fault(completion: Completion, request: Request, num_words: int) -> str:

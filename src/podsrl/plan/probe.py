@@ -26,7 +26,7 @@ from podsrl.run.before.settle import settle
 from podsrl.run.step.learn import UpdateResult
 from podsrl.run.step.step_result import StepResult, samples_by_group
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from podsrl.types import Group, Sample, Selection
 
 STILL = 1e-30

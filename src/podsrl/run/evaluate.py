@@ -11,7 +11,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.generate import Sampling
 from podsrl.lib.seeds import seed_globals
 from podsrl.lib.text import prompt_text
-from podsrl.run.step.collect import OnAnswer, new_group
+from podsrl.run.step.desk import OnAnswer, new_group
 from podsrl.run.step.trainer import Trainer
 from podsrl.score import ScoreStats
 from podsrl.score.accuracy import Accuracy, accuracy_metrics, accuracy_of
@@ -66,9 +66,9 @@ def evaluate(
     trainer.scorer.stats = ScoreStats()
     groups = list[Group]()
     if on_look is not None and len(opens) > 4 * NUM_LOOKED_AT:
-        groups = trainer.collector.answer(opens[:NUM_LOOKED_AT], sampling)
+        groups = trainer.desk.answer(opens[:NUM_LOOKED_AT], sampling)
         on_look(groups)
-    groups += trainer.collector.answer(opens[len(groups) :], sampling, on_answer=on_answer)
+    groups += trainer.desk.answer(opens[len(groups) :], sampling, on_answer=on_answer)
     num_stopped = sum(trainer.processes.gather(trainer.scorer.stats.num_stopped))
     return Evaluation(
         step=trainer.progress.step,

@@ -18,10 +18,10 @@ from podsrl.run.health import first_look
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import NothingToLearn, Silence
-from podsrl.run.step.collect import OnAnswer
+from podsrl.run.step.desk import OnAnswer
+from podsrl.run.step.step import training_step
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
 from podsrl.types import Group
 
 Json = dict[str, Any]
@@ -154,12 +154,11 @@ class _Run:
     def save_what_is_whole(self) -> None:
         """Save, if all is as after a whole step; alone, since other processes do not know of the error.
 
-        A run that is a step ahead would not go on with the same numbers without the step that had begun.
+        A run that is a step ahead would not go on with the same numbers without what was under way and is lost.
         """
         trainer = self._trainer
-        has_step = trainer.collector.round is not None or not trainer.config.steps.is_ahead
-        is_whole = trainer.is_between_steps and trainer.learner.version == self._version
-        if trainer.processes.is_alone and is_whole and has_step:
+        is_whole = trainer.is_between_steps and trainer.learner.version == self._version and not trainer.desk.is_broken
+        if trainer.processes.is_alone and is_whole:
             with suppress(Exception):  # the first error is the one to be told
                 self.save()
 

@@ -29,7 +29,7 @@ from podsrl.run.saving.folder import RunFolder, refusing, wanted_run
 from podsrl.run.saving.inputs import describe_inputs
 from podsrl.run.starts import describe_start
 from podsrl.run.step.agreement import check_same_weights, open_same_checkpoint
-from podsrl.run.step.collect import OnAnswer
+from podsrl.run.step.desk import OnAnswer
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.tracked import Tracking, check_tracking, tracked
 from podsrl.scale.processes import Processes, join_processes

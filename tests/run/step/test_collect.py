@@ -13,9 +13,9 @@ from podsrl.errors import LostGenerator, UsageError
 from podsrl.generate import Generator, Request
 from podsrl.lib.stages import FATES
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.collect import new_group
+from podsrl.run.step.desk import new_group
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.steps import training_step
+from podsrl.run.step.step import training_step
 from podsrl.types import Completion, FinishReason, Open, Task, Way
 
 SLOW = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=light_rewards:slow")

@@ -1,6 +1,6 @@
 """Search at test time: several answers to a question, or steps of them, become the one that is given.
 
-`base` says what a search decides and on what, `rules` holds the searches, `run` asks in rounds on the collector,
+`base` says what a search decides and on what, `rules` holds the searches, `run` asks in rounds on the desk,
 `judge` says how good an answer is so far, `result` is accuracy against generated tokens.
 """
 

@@ -1,4 +1,4 @@
-"""Runs a search: rounds of open groups on the collector, in each of which leaves of all questions go on by a step.
+"""Runs a search: rounds of open groups on the desk, in each of which leaves of all questions go on by a step.
 
 A token's random numbers depend on the run's seed, the question, the round, the place of its leaf and its position; so
 neither the number of slots nor the order in which rollouts end changes what a search finds.
@@ -19,7 +19,7 @@ from podsrl.evaluation.search.base import Leaf, Search
 from podsrl.evaluation.search.judge import StepJudge
 from podsrl.generate import Sampling, abilities_of
 from podsrl.lib.seeds import derive
-from podsrl.run.step.collect import new_group
+from podsrl.run.step.desk import new_group
 from podsrl.types import Completion, Group, Open, Rollout, Task, Way
 
 
@@ -126,12 +126,12 @@ def run_search(
         if not going_on:
             break
         asked = [tree.asked(places, number) for tree, places in going_on.items()]
-        _take(going_on, evaluator.collector.generated(asked, stepwise), evaluator.tokenizer, sampling, search)
+        _take(going_on, evaluator.desk.generated(asked, stepwise), evaluator.tokenizer, sampling, search)
         if judge is not None and search.is_judged:
             _judge(going_on, judge)
         for tree in going_on:
             tree.grow(search, width, number)
-    judged = evaluator.collector.answer([tree.ended() for tree in trees], sampling)
+    judged = evaluator.desk.answer([tree.ended() for tree in trees], sampling)
     return [
         Found(group=group, answer=search.choose(group.rollouts, tree.scores), num_tokens=tree.num_tokens)
         for tree, group in zip(trees, judged, strict=True)
@@ -144,7 +144,7 @@ def _check(evaluator: Evaluator, search: Search) -> None:
             f"task.environment = {evaluator.environment.name!r} answers the model's turns, and a search wants answers "
             "of one turn: leave --search out"
         )
-    engine = evaluator.collector.engine
+    engine = evaluator.desk.engine
     if search.is_stepwise and not {"join", "start"} <= abilities_of(engine):
         raise UsageError(
             f"--search: the generator {type(engine).__name__} cannot go on from the tokens of a step (abilities 'join' "

@@ -82,9 +82,10 @@ class Sequence:
     """(tokens made before, version): from there on the weights of that version draw its tokens. Before the first mark
     there are given tokens alone."""
     given: tuple[tuple[int, int], ...] = ()
-    """As in `Begun`; so are the next two."""
+    """As in `Begun`; so are the next three."""
     noted: tuple[float, ...] = ()
     num_shared: int = 0
+    forked_from: int | None = None
     num_shown: int = -1
     """Tokens that it had when a watch saw it last, or, at first, that a fork's source had."""
 
@@ -134,6 +135,7 @@ class Sequence:
             given=self.given,
             noted=self.noted,
             num_shared=self.num_shared,
+            forked_from=self.forked_from,
         )
 
     def begin(self, start: Begun) -> None:
@@ -146,7 +148,7 @@ class Sequence:
 
     def go_on(self, source: Sequence, history: History, token: int | None) -> None:
         """Go on from the history of another, and from a token that is set."""
-        num_tokens = len(history)
+        num_tokens, self.forked_from = len(history), source.index
         self.marks = [mark for mark in source.marks if mark[0] < num_tokens]
         self.given = tuple((start, min(end, num_tokens)) for start, end in source.given if start < num_tokens)
         self.num_shared = num_tokens - sum(end - start for start, end in self.given)

@@ -19,9 +19,9 @@ import numpy as np
 
 from podsrl.control import Close, View
 from podsrl.errors import UsageError, short
-from podsrl.run.step.coming import Coming
 from podsrl.run.step.judge import Judge
 from podsrl.run.step.opens import shortened, with_completions
+from podsrl.run.step.under_way import Work
 from podsrl.types import Completion, Group, Open, Rollout
 
 NUM_WHOLE = 100
@@ -35,7 +35,7 @@ class Closing(Protocol):
         """The view of round 0, where these groups of earlier steps go on."""
         ...
 
-    def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
+    def read(self, view: View, opens: Sequence[Open], work: Work, judge: Judge) -> list[Open]:
         """The open groups of a round with what came, to be judged; those of other processes as they are."""
         ...
 
@@ -44,7 +44,7 @@ class Closing(Protocol):
         ...
 
     def whole(self, opens: Sequence[Open]) -> list[Open]:
-        """Those that the step trains on, of the groups of a round; the others go on in the next step."""
+        """Those that the step takes, of the groups of a round that were read; the others go on in the next step."""
         ...
 
 
@@ -54,8 +54,8 @@ class Whole:
     def opening(self, view: View, waiting: Sequence[Open]) -> View:
         return view
 
-    def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
-        return with_completions(opens, judge.prefetched(opens, coming))
+    def read(self, view: View, opens: Sequence[Open], work: Work, judge: Judge) -> list[Open]:
+        return with_completions(opens, judge.prefetched(opens, work))
 
     def closed(self, view: View, each: Open) -> Open:
         return each
@@ -104,16 +104,16 @@ class EarlyClose(Whole):
         self._ended: set[str] = set()  # ids of groups that were cut while they were generated
         self._num_whole = 0.0  # groups before the first that was closed; NaN since then
 
-    def read(self, view: View, opens: Sequence[Open], coming: Coming, judge: Judge) -> list[Open]:
+    def read(self, view: View, opens: Sequence[Open], work: Work, judge: Judge) -> list[Open]:
         growing = {each.group.id: _Growing(each, each.size) for each in opens}
         found = []
-        for completion in judge.prefetched(opens, coming):
+        for completion in judge.prefetched(opens, work):
             found.append(completion)
             group = growing[completion.request_id]
             if completion.index < group.size:
                 group.came.append(completion)
-            if coming.must_wait:
-                self._look(view, growing.values(), coming, judge)
+            if not work.has_ended:
+                self._look(view, growing.values(), work, judge)
         self._ended = {name for name, group in growing.items() if group.size < group.each.size}
         opens = with_completions(opens, found)
         return [shortened(each, growing[each.group.id].size) for each in opens]
@@ -139,7 +139,7 @@ class EarlyClose(Whole):
                 stacklevel=2,
             )
 
-    def _look(self, view: View, growing: Iterable[_Growing], coming: Coming, judge: Judge) -> None:
+    def _look(self, view: View, growing: Iterable[_Growing], work: Work, judge: Judge) -> None:
         """Judge what can be judged now, in one call, and end what is not needed then."""
         new = [each for each in growing if each.came and len(each.judged) + len(each.came) >= self._first]
         judged = judge.early([each.each.group.task for each in new], [each.came for each in new])
@@ -147,7 +147,7 @@ class EarlyClose(Whole):
             each.take(rollouts)
             count = self._fewest(view, each.each.group, each.judged) if rollouts else None
             if count is not None and each.shrinks(count):
-                coming.end(each.each.group.id, each.size)
+                work.end(each.each.group.id, each.size)
 
     def _fewest(self, view: View, group: Group, rollouts: Sequence[Rollout]) -> int | None:
         """How many of the first of these are enough; None: all are not."""

@@ -13,27 +13,24 @@ TOO_LONG = "guide_too_long"
 """`Rollout.origin` where a guide's prompt or a start was too long, so that the task was asked plainly."""
 
 
-def requests_of(each: Open, prompt_ids: tuple[int, ...], sampling: Sampling) -> Iterator[Request]:
-    """Requests for the rollouts that are still to be generated: neighbours that are asked alike in one.
-
-    The group's id names the random numbers, so that later rollouts continue those of the earlier ones.
+def requests_of(
+    each: Open, indices: Sequence[int], prompt_ids: tuple[int, ...], sampling: Sampling
+) -> Iterator[Request]:
+    """Requests for some rollouts of an open group: neighbours that are asked alike in one.
 
     Args:
         each: an open group.
+        indices: of the rollouts, ascending.
         prompt_ids: of the group.
         sampling: how the rollouts are drawn.
     """
-    name, ways, starts = each.group.id, each.way_of, {done.index: done for done in each.begun if done.is_postponed}
-    alike = groupby(enumerate(each.to_come), key=lambda item: (ways[item[1]], item[1] - item[0]))
-    for number, ((way, _), members) in enumerate(alike):
-        indices = [index for _, index in members]
-        own = name if number == 0 else f"{name}+{indices[0]}"
-        ids, begun = (
-            way.prompt_ids or prompt_ids,
-            {index: _start(index, way.start_ids) for index in indices if way.start_ids},
-        )
-        begun |= {index: starts[index] for index in indices if index in starts}
-        yield Request(own, ids, len(indices), sampling, first_index=indices[0], stream=name, starts=begun)
+    ways, starts = each.way_of, {done.index: done for done in each.begun if done.is_postponed}
+    alike = groupby(enumerate(indices), key=lambda item: (ways[item[1]], item[1] - item[0]))
+    for (way, _), members in alike:
+        own = [index for _, index in members]
+        begun = {index: _start(index, way.start_ids) for index in own if way.start_ids}
+        begun |= {index: starts[index] for index in own if index in starts}
+        yield Request(each.group.id, way.prompt_ids or prompt_ids, len(own), sampling, own[0], begun)
 
 
 def _start(index: int, ids: tuple[int, ...]) -> Begun:
@@ -50,9 +47,11 @@ def with_completions(opens: Sequence[Open], completions: Iterable[Completion]) -
 
 
 def grown(each: Open, forks: Mapping[int, int]) -> Open:
-    """The open group with a way for each of its forks: index -> an index that was asked as its source was."""
+    """The open group with a way for each of its forks: index -> index of the rollout that it forked from."""
     ways = each.way_of if forks else []
-    return replace(each, ways=(*each.ways, *(replace(ways[forks[index]], origin=FORK) for index in sorted(forks))))
+    for index in sorted(forks):  # a fork of a fork has a higher index
+        ways.append(replace(ways[forks[index]], origin=FORK))
+    return replace(each, ways=(*each.ways, *ways[each.size :]))
 
 
 def shortened(each: Open, size: int) -> Open:

@@ -14,7 +14,8 @@ from podsrl.errors import UsageError, short
 from podsrl.generate import Sampling
 from podsrl.lib.slots import Filled
 from podsrl.lib.user_function import calling
-from podsrl.types import Completion, Open
+from podsrl.run.step.turns import Silence
+from podsrl.types import Completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +24,29 @@ class TogetherTalks:
 
     prune: Filled
 
-    def __call__(self, opens: Sequence[Open], sampling: Sampling) -> TogetherTalk:
+    def __call__(self, sampling: Sampling) -> TogetherTalk:
         return TogetherTalk(self.prune)
 
 
-class TogetherTalk:
+class TogetherTalk(Silence):
     """Those that were postponed go on, or are pruned; as `podsrl.run.step.turns.Talk`."""
 
     def __init__(self, prune: Filled) -> None:
         self._prune = prune
         self._groups: dict[str, dict[int, Completion]] = defaultdict(dict)
+        self.num_waiting = 0
 
     def takes(self, done: Completion) -> bool:
         """Whether it was postponed."""
         self._groups[done.request_id][done.index] = done
+        self.num_waiting += done.is_postponed
         return done.is_postponed
 
-    def answers(self) -> Iterator[Completion]:
-        """The postponed ones: those that go on as they are, the others pruned."""
+    def answers(self, *, is_idle: bool) -> Iterator[Completion]:
+        """The postponed ones, when all have come so far: those that go on as they are, the others pruned."""
+        if not is_idle:
+            return
+        self.num_waiting = 0
         for found in self._groups.values():
             group = [done for _, done in sorted(found.items())]
             waiting = [done for done in group if done.is_postponed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from podsrl.run.saving.changes import check_config, check_inputs, rounding_notes
 from podsrl.run.saving.checkpoint import PARTS, Checkpoint, checkpoint_path, save_checkpoint
 from podsrl.run.saving.inputs import has_other_groups
 from podsrl.run.step.counters import Progress
-from podsrl.run.step.round import from_arrays, take_arrays, to_arrays
+from podsrl.run.step.round import Round, Tally, from_arrays, take_arrays, to_arrays
 from podsrl.run.step.wiring import opening_view
 from podsrl.scale.shard import shard_moment, write_shard
 from podsrl.types import Group, Open, Task
@@ -35,10 +36,11 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
     """Write a checkpoint; as `Trainer.save`."""
     trainer.settle()
     weights, tensors, numbers = trainer.learner.state()
-    step = trainer.collector.round
-    begun = {} if step is None else to_arrays(step, trainer.processes)
-    if trainer.collector.waiting:
-        begun[WAITING] = np.frombuffer(encode_open(trainer.collector.waiting), dtype=np.uint8)
+    desk = trainer.desk
+    rounds = desk.rounds if trainer.config.order.is_ahead else ()  # else a step that failed is asked again
+    begun = to_arrays(rounds, desk.position, desk.tally, trainer.processes)
+    if desk.waiting:
+        begun[WAITING] = np.frombuffer(encode_open(desk.waiting), dtype=np.uint8)
     if not trainer.processes.is_main:
         return checkpoint_path(folder, trainer.progress.step)
     values, arrays = split_states(without_groups(trainer.parts.slots.state()))
@@ -73,17 +75,20 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: boo
     trainer.learner.updater.load_state_dict(moments, state["optimizer"])
     arrays, train = checkpoint.parts(), trainer.tasks.train
     begun, task_of, kept = take_arrays(arrays), partial(_task_of, train), arrays.pop(WAITING, None)
-    view_at = partial(opening_view, trainer.config, trainer.parts.costs, train, state["step"])
-    step = None
+    view_at = partial(opening_view, trainer.config, trainer.parts.costs, train)
+    rounds, position, tally = list[Round](), state["data_position"], Tally()
     if begun and not is_stale:
-        step = _read(checkpoint, PARTS, lambda: from_arrays(begun, trainer.processes, task_of, view_at))
+        rounds, position, tally = _read(
+            checkpoint, PARTS, lambda: from_arrays(begun, trainer.processes, task_of, view_at)
+        )
     waiting: Sequence[Open] = ()
     if kept is not None and not is_stale:
         waiting = _read(checkpoint, PARTS, lambda: decode_open(kept.tobytes(), task_of))
     states = whole_states(state["parts"], arrays)
     trainer.parts.slots.restore(_read(checkpoint, PARTS, lambda: with_groups(states, task_of)))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
-    trainer.collector.round, trainer.collector.waiting = step, tuple(waiting)
+    desk = trainer.desk
+    desk.rounds, desk.waiting, desk.position, desk.tally = deque(rounds), tuple(waiting), position, tally
     trainer.warnings = rounding_notes(checkpoint, trainer.config, trainer.policy.device.type)
     if kept is not None and is_stale:
         trainer.warnings.append("groups that were to go on are left out: they were begun before the change")

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from podsrl.generate import Sampling
+from podsrl.lib.watch import Key
 from podsrl.policy import replies_ids
 from podsrl.score import Environment, Reply
 from podsrl.score.base import Fault
-from podsrl.types import Completion, Open, Task
+from podsrl.types import Completion, Group, Task
 
 _CHARACTERS = 32
 """Of a reply, for each token that there is room for: where so many make more than twice the tokens, it has no room."""
@@ -23,30 +24,62 @@ _CHARACTERS = 32
 class Talk(Protocol):
     """What is said to rollouts whose turn has ended. `Completion.request_id` is the group's id."""
 
-    def takes(self, done: Completion) -> bool:
-        """Whether the rollout may go on: then `answers` gives it back."""
+    @property
+    def num_waiting(self) -> int:
+        """Rollouts that were taken and that `answers` has not given yet."""
         ...
 
-    def answers(self) -> Iterable[Completion]:
-        """The rollouts that were taken: postponed, with what they read next, or ended."""
+    def know(self, group: Group) -> None:
+        """Rollouts of this group will come."""
+        ...
+
+    def takes(self, done: Completion) -> bool:
+        """Whether the rollout may go on: then `answers` gives it back, as soon as it is known how."""
+        ...
+
+    def answers(self, *, is_idle: bool) -> Iterable[Completion]:
+        """Those of which it is known now: postponed, with what they read next, or ended.
+
+        Args:
+            is_idle: nothing is being generated, so no further rollout comes before these go on.
+        """
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Until one of them is known, at most so long."""
+        ...
+
+    def over(self, done: Completion) -> None:
+        """The rollout has ended."""
         ...
 
 
 class Silence:
     """Nothing is said: a rollout has one turn."""
 
+    num_waiting = 0
+
+    def know(self, group: Group) -> None:
+        """It is like any other."""
+
     def takes(self, done: Completion) -> bool:
         return False
 
-    def answers(self) -> Iterable[Completion]:
+    def answers(self, *, is_idle: bool) -> Iterable[Completion]:
         return ()
 
+    def wait(self, seconds: float) -> None:
+        """There is nothing to wait for."""
 
-Talks = Callable[[Sequence[Open], Sampling], Talk]
-"""The talk with the rollouts that open groups lack."""
+    def over(self, done: Completion) -> None:
+        """Nobody has to know."""
 
 
-def no_talks(opens: Sequence[Open], sampling: Sampling) -> Talk:
+Talks = Callable[[Sampling], Talk]
+"""The talk with rollouts that are drawn so."""
+
+
+def no_talks(sampling: Sampling) -> Talk:
     """Nothing is said to any."""
     return Silence()
 
@@ -61,32 +94,41 @@ class EnvironmentTalks:
     is_judge: bool = False
     """Whether its rewards count (the reward "environment"): then it hears the last turn too, without answering it."""
 
-    def __call__(self, opens: Sequence[Open], sampling: Sampling) -> Talk:
+    def __call__(self, sampling: Sampling) -> Talk:
         self.environment.new_step()
-        return EnvironmentTalk(self, {each.group.id: each.group.task for each in opens}, sampling.max_new_tokens)
+        return EnvironmentTalk(self, sampling.max_new_tokens)
 
 
 class EnvironmentTalk:
-    """The talk with rollouts of some tasks, of at most `max_tokens` tokens each with those that they read."""
+    """The talk with rollouts of at most `max_tokens` tokens each, with those that they read."""
 
-    def __init__(self, talks: EnvironmentTalks, task_of: dict[str, Task], max_tokens: int) -> None:
-        self._talks, self._task_of, self._max_tokens = talks, task_of, max_tokens
-        self._asked: list[tuple[Completion, Any]] = []
+    def __init__(self, talks: EnvironmentTalks, max_tokens: int) -> None:
+        self._talks, self._max_tokens = talks, max_tokens
+        self._task_of: dict[str, Task] = {}
+        self._asked: dict[Key, tuple[Completion, Any]] = {}
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._asked)
+
+    def know(self, group: Group) -> None:
+        self._task_of[group.id] = group.task
 
     def takes(self, done: Completion) -> bool:
         """As `Talk.takes`; the environment begins to think."""
-        turns = done.turns
+        turns, key = done.turns, (done.request_id, done.index)
         if done.finish_reason != "stop" or (self._is_over(done) and not self._talks.is_judge):
             return False
         tokens = [done.token_ids[start:end] for start, end in ((0, turns[0][1]), *turns[1:])]  # with what it began with
         texts = self._talks.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        self._asked.append((done, self._talks.environment.ask(self._task_of[done.request_id], texts)))
+        self._asked[key] = done, self._talks.environment.ask(self._task_of[done.request_id], texts, key=key)
         return True
 
-    def answers(self) -> Iterator[Completion]:
-        asked, self._asked = self._asked, []
-        replies = [self._talks.environment.reply(job) for _, job in asked]
-        heard = [(_having(done, reply), reply) for (done, _), reply in zip(asked, replies, strict=True)]
+    def answers(self, *, is_idle: bool) -> Iterator[Completion]:
+        environment = self._talks.environment
+        ready = [key for key, (_, job) in self._asked.items() if environment.is_ready(job)]
+        asked = [self._asked.pop(key) for key in ready]
+        heard = [(_having(done, reply := environment.reply(job)), reply) for done, job in asked]
         said = [
             (done, reply)
             for done, reply in heard
@@ -100,6 +142,12 @@ class EnvironmentTalk:
         ended = {(done.request_id, done.index): replace(done, finish_reason="length") for done, _ in said}
         for done, _ in heard:
             yield (ended | going).get((done.request_id, done.index), done)
+
+    def wait(self, seconds: float) -> None:
+        self._talks.environment.wait([job for _, job in self._asked.values()], seconds)
+
+    def over(self, done: Completion) -> None:
+        self._talks.environment.over([(done.request_id, done.index)])
 
     def _has_no_room(self, done: Completion, reply: Reply) -> bool:
         """Told from a reply's beginning, so that a million characters are not encoded for each rollout."""

@@ -1,4 +1,4 @@
-"""What a trainer is wired of, beside its generator: the collector, and the learner with what it forwards."""
+"""What a trainer is wired of, beside its generator: the desk, and the learner with what it forwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podsrl.policy import AdaptedPolicy, Policy
 from podsrl.run.before.checks import check_abilities
 from podsrl.run.before.prepare import Prepared
 from podsrl.run.step.closing import Closing, EarlyClose, Whole
-from podsrl.run.step.collect import Collector
+from podsrl.run.step.desk import Desk
 from podsrl.run.step.learn import Learner
 from podsrl.run.step.together import TogetherTalks
 from podsrl.run.step.turns import EnvironmentTalks, Talks, no_talks
@@ -88,15 +88,16 @@ def prompt_room(config: RunConfig, model: Any) -> int:
     return min(rollouts.max_prompt_tokens, room)
 
 
-def new_collector(
+def new_desk(
     config: RunConfig, engine: Generator, model: Any, parts: Prepared, processes: Processes, sampling: Sampling
-) -> Collector:
-    """The collector of a run, or of an evaluation; `model` is any that has the vocabulary and window of the run's."""
-    return Collector(
+) -> Desk:
+    """The desk of a run, or of an evaluation; `model` is any that has the vocabulary and window of the run's."""
+    return Desk(
         engine,
         parts.scorer,
         parts.tokenizer,
         processes,
+        order=config.order,
         train=parts.tasks.train,
         budget=parts.budget,
         sampling=sampling,
@@ -113,8 +114,8 @@ def new_collector(
 
 
 def _closing(config: RunConfig, parts: Prepared) -> Closing:
-    if config.replay.unfinished == "keep":
-        return FirstGroups(config.replay, config.rollouts.num_prompts)
+    if config.order.take == "first":
+        return FirstGroups(config.order, config.rollouts.num_prompts)
     if config.steer.close == "never":
         return Whole()
     [part] = parts.slots["steer.close"]

@@ -1,8 +1,10 @@
-"""The collector: asks, generates and scores in rounds. It knows no weights.
+"""The desk: all groups that are under way, from the ask to the verdict. It knows no weights.
 
-A step has three parts: `begin` asks its first round and gives the requests to the generator, `read` waits for the
-completions, and `finish` scores them and asks further rounds. With several processes each generates and scores a share
-of the groups, and all of them hold all groups afterwards.
+    ask ──▶ its rollouts are generated (`under_way.py`) ──▶ judged ──▶ asked again, in rounds ──▶ taken for a step
+
+`take` asks the steps that may be under way, waits for the groups of the oldest, and judges them; `order` says how many
+steps are asked, which groups make one, and what becomes of the others when new weights come. With several processes
+each generates and scores a share of the groups, and all of them hold all groups of a step afterwards.
 """
 
 from __future__ import annotations
@@ -16,19 +18,20 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from podsrl.config.schema import OrderConfig
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError, short
-from podsrl.generate import Generator, Kind, Sampling, Watch, add_stats
+from podsrl.generate import Generator, Kind, Sampling, Watch
 from podsrl.lib.stages import EXCHANGE
 from podsrl.policy import prompt_ids, replies_ids
 from podsrl.run.step.agreement import check_same_asks
 from podsrl.run.step.closing import Closing
 from podsrl.run.step.collected import Collected
-from podsrl.run.step.coming import Coming
 from podsrl.run.step.judge import Judge
-from podsrl.run.step.opens import TOO_LONG, grown, requests_of, with_completions
-from podsrl.run.step.round import Round, take_stats
+from podsrl.run.step.opens import TOO_LONG, with_completions
+from podsrl.run.step.round import Round, Tally, take_stats
 from podsrl.run.step.turns import Talks, no_talks
+from podsrl.run.step.under_way import UnderWay, Work
 from podsrl.run.step.waiting import oldest_first
 from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes
@@ -40,16 +43,19 @@ MAX_REMEMBERED_PROMPTS = 4096
 Stage = Callable[[str], AbstractContextManager[Any]]
 OnAnswer = Callable[[int, int], None]
 """Called with the number of completions that are done, and of all; both of this process."""
+ViewAt = Callable[[int, int], View]
+"""What the budget sees when it opens a step, with the data stream at a place."""
 
 
-class Collector:
+class Desk:
     """Turns asks into groups of scored rollouts.
 
     Args:
-        engine: the generator; may be replaced at any time between rounds.
+        engine: the generator; may be replaced at any time while nothing is under way.
         scorer: judges completions.
         tokenizer: of the model.
         processes: that share the run.
+        order: what is under way at a time.
         train: the training set.
         budget: decides what a step asks.
         sampling: how the rollouts that are trained on are drawn.
@@ -61,7 +67,7 @@ class Collector:
         repairs: what is added to a group when all of it is judged; None: nothing.
         watch: sees the rollouts of a step while they are generated; None: nothing does.
         talks: what is said to rollouts whose turn has ended.
-        kind, num_words: as in `answers_of`.
+        kind, num_words: as of `Checked`.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class Collector:
         tokenizer: Any,
         processes: Processes,
         *,
+        order: OrderConfig,
         train: Sequence[Task],
         budget: Budget,
         sampling: Sampling,
@@ -84,59 +91,136 @@ class Collector:
         kind: Kind,
         num_words: int,
     ) -> None:
-        self.engine, self.tokenizer, self._processes = engine, tokenizer, processes
+        self.tokenizer, self._processes, self._order = tokenizer, processes, order
         self.judge = Judge(scorer, tokenizer)
         self.budget, self.sampling = budget, sampling
-        self.round: Round | None = None
-        """The first of a step that has begun and is not finished."""
+        self.rounds: deque[Round] = deque()
+        """The first round of each step that was asked and not trained on, the oldest first."""
         self.waiting: tuple[Open, ...] = ()
         """Groups of earlier steps that go on in the next one, the oldest first."""
+        self.position = 0
+        """Where the data stream stands after `rounds`."""
+        self.tally = Tally()
+        self.is_broken = False
+        """A step that was asked could not be read: what a resumed run would train on is not there any more."""
+        self._under_way = UnderWay(engine, kind=kind, num_words=num_words)
+        self._going_on: Work | None = None  # the rollouts of groups that wait
         self._train = train
         self._max_prompt_tokens, self._max_guided_tokens = max_prompt_tokens, max_guided_tokens
         self._closing, self._waits, self._watch, self._talks = closing, waits, watch, talks
-        self._kind, self._num_words, self._repairs = kind, num_words, repairs
+        self._repairs = repairs
         self._prompt_ids: dict[str, tuple[int, ...]] = {}
 
-    def begin(self, view: View, *, stage: Stage = nullcontext) -> None:
-        """Ask round 0 of a step, and give its requests to the generator: one with the ability "beside" starts now.
+    @property
+    def engine(self) -> Generator:
+        """What generates."""
+        return self._under_way.generator
+
+    @engine.setter
+    def engine(self, engine: Generator) -> None:
+        self._under_way.generator = engine
+
+    # --- a step ---
+
+    def take(
+        self, view_at: ViewAt, step: int, position: int, last: float, load: Callable[[], None], *, stage: Stage
+    ) -> Collected:
+        """Wait for the groups of a step, and ask for later ones. Until `taken`, the step can be taken again.
 
         Args:
-            view: of round 0.
+            view_at: what the budget sees.
+            step: to be taken.
+            position: of the data stream where nothing is asked.
+            last: no step from this one on is asked.
+            load: gives the generator the newest weights, if it has older ones.
             stage: entered with "generate", "score" and, with several processes, EXCHANGE.
 
         Raises:
             UsageError: a part of the budget failed, or gave something that cannot be asked.
         """
-        with stage("generate"):
-            view = self._closing.opening(view, self.waiting)
-            view = replace(view, waiting=tuple(each.group for each in self.waiting))
-            self.round = self._begun(view, {}, first=self.waiting if self._waits is None else ())
-
-    def read(self, *, is_judged: bool = False) -> None:
-        """Wait until the round that has begun, if one has, is generated.
-
-        With `is_judged` slow rewards begin as the completions come: then `finish` has to follow. After an error nothing
-        has begun.
-        """
-        step, self.round = self.round, None  # no checkpoint must hold a part of a round
-        if step is not None:
-            self._read(step, is_judged=is_judged)
-        self.round = step
-
-    def finish(self, *, stage: Stage = nullcontext) -> Collected:
-        """Judge what was read, and ask, generate and judge further rounds; arguments and errors as of `begin`."""
-        assert self.round is not None and self.round.rest is None, "begun and read"
-        rounds, self.round = [self.round], None
-        view, opens, waiting = rounds[0].view, dict[str, Open](), list[Open]()
-        while rounds[-1].opens:
-            judged = self._judged(rounds[-1], stage)
-            whole = self._closing.whole(judged)
-            opens |= {each.group.id: each for each in whole}
-            waiting += [each for each in judged if each.group.id not in opens]
-            view = view.after([each.group for each in whole])
+        order = self._order
+        further = order.ahead if order.take == "asked" and order.rest != "finish" else 0
+        if not self.rounds:
+            self.position = position
+        try:
+            self._ask(view_at, step, min(last, step + 1 + further), stage)
+            own = self.rounds[0]
             with stage("generate"):
-                rounds.append(self._begun(view, opens))
-                self._read(rounds[-1], is_judged=True)
+                self._let_go_on()
+                overlapped_seconds = time.perf_counter() - own.since if own.work is not None else 0.0
+                self._read(own)
+            load()
+            found = self._finished(own, overlapped_seconds, stage)
+            if order.rest == "put_off":
+                with stage("generate"):
+                    for each in self.rounds:
+                        each.put_off()
+            elif order.take == "asked" and order.is_ahead:
+                self._ask(view_at, step, min(last, step + 2 + further), stage)
+        except Exception:
+            self._give_up()
+            raise
+        return found
+
+    def taken(self, collected: Collected) -> None:
+        """The step is trained on."""
+        self.rounds.popleft()
+        self.waiting = collected.waiting
+        self.tally = Tally()
+        if self._going_on is not None:
+            self._going_on.release(collected.trained)
+
+    def settle(self) -> None:
+        """Before weights are loaded, or the run is saved: let what runs come to where that may happen."""
+        if self._order.rest == "finish":
+            for each in self.rounds:
+                each.read_rest()
+        else:
+            for each in self.rounds:
+                each.read_ended()
+        if self._going_on is not None:
+            self.waiting = tuple(with_completions(self.waiting, self._going_on.ended()))
+        self.tally.add(self.engine)
+
+    def _ask(self, view_at: ViewAt, step: int, end: float, stage: Stage) -> None:
+        """Ask the first rounds of steps before `end`, of those that may be under way; they begin now."""
+        number = self.rounds[-1].view.step + 1 if self.rounds else step
+        with stage("generate"):
+            while number < min(end, step + 1 + (self._order.most_age or math.inf)):
+                view = self._closing.opening(view_at(number, self.position), self.waiting)
+                view = replace(view, waiting=tuple(each.group for each in self.waiting))
+                self.rounds.append(self._begun(view, {}, first=self.waiting if self._waits is None else ()))
+                self.position, number = view.stream.position, number + 1
+
+    def _let_go_on(self) -> None:
+        """Let rounds go on that were put off, or that a checkpoint gave."""
+        for each in self.rounds:
+            if each.work is None and any(own.to_come for own in self._processes.share(each.opens)):
+                each.work, each.since = self._work(each.opens), time.perf_counter()
+
+    def _read(self, own: Round) -> None:
+        """Read a round of the step that is taken; what is left of it goes on, or is put off."""
+        if (work := own.work) is None:
+            return
+        own.opens = self._closing.read(own.view, own.opens, work, self.judge)
+        if self._order.take == "first" and self._order.rest == "run":
+            self._going_on, own.work = work, None
+        own.put_off()
+
+    def _finished(self, own: Round, overlapped_seconds: float, stage: Stage) -> Collected:
+        """Judge what was read, and ask, generate and judge further rounds."""
+        view, opens, waiting, step = own.view, dict[str, Open](), list[Open](), own
+        while step.opens:
+            whole = {each.group.id for each in self._closing.whole(step.opens)}
+            waiting += [each for each in step.opens if each.group.id not in whole]
+            judged = self._judged(step.view, [each for each in step.opens if each.group.id in whole], stage)
+            opens |= {each.group.id: each for each in judged}
+            view = view.after([each.group for each in judged])
+            view.stream.position = self.position
+            with stage("generate"):
+                step = self._begun(view, opens)
+                self.position = view.stream.position
+                self._read(step)
         if self._repairs is not None:
             longer = self._repaired(view, opens, stage)
             opens |= {each.group.id: each for each in longer}
@@ -148,17 +232,26 @@ class Collector:
         waits = {each.group.id for each in left}
         trained = self.budget.trained(view) - waits
         self.budget.check_sizes({name: each.size for name, each in opens.items() if name in trained})
+        self.tally.add(self.engine)
         return Collected(
             seen=seen,
             trained=trained,
             unfinished=tuple(each for name, each in opens.items() if name not in waits and (each.begun or each.pruned)),
             waiting=left,
             num_resumed_tokens=sum(done.num_own for each in self.waiting for done in each.completions),
-            data_position=view.stream.position,
-            stats=add_stats(each.stats for each in rounds),
-            peak_kv_bytes=max(each.peak_kv_bytes for each in rounds),
-            overlapped_seconds=rounds[0].overlapped_seconds,
+            data_position=self.position,
+            stats=self.tally.stats,
+            peak_kv_bytes=self.tally.peak_kv_bytes,
+            overlapped_seconds=overlapped_seconds,
         )
+
+    def _give_up(self) -> None:
+        """The step that was to be taken failed: what is whole of it can be taken again by a run that is ahead."""
+        self._under_way.drop_all()
+        self.is_broken = any(each.work is not None for each in self.rounds)
+        if self.is_broken or not self._order.is_ahead:
+            self.rounds.clear()
+        self._going_on = None
 
     def _repaired(self, view: View, opens: Mapping[str, Open], stage: Stage) -> list[Open]:
         """The groups that get repaired rollouts, with these."""
@@ -198,7 +291,7 @@ class Collector:
 
     def generated(self, opens: Sequence[Open], sampling: Sampling) -> list[Open]:
         """The open groups with what is generated of the rollouts that they lack: judged by nobody, here alone."""
-        return with_completions(opens, self._coming(opens, sampling))
+        return with_completions(opens, self._asked_beside(opens, sampling))
 
     def answers(
         self,
@@ -218,7 +311,7 @@ class Collector:
         missing = {name: len(each.to_come) for name, each in asked.items()}
         found: dict[str, list[Completion]] = {name: [] for name in asked}
         total = sum(missing.values())
-        coming = self._coming(opens, sampling)
+        coming = self._asked_beside(opens, sampling)
         for done, completion in enumerate(self.judge.prefetched(opens, coming), start=1):
             name = completion.request_id
             found[name].append(completion)
@@ -231,6 +324,17 @@ class Collector:
         for names in [[name] for name in whole] if num_waiting is not None else [list(found)]:
             of_names = chain.from_iterable(found[name] for name in names)
             yield from self._score(with_completions([asked[name] for name in names], of_names))
+
+    def _asked_beside(self, opens: Sequence[Open], sampling: Sampling) -> Iterator[Completion]:
+        """What open groups lack that no step trains on; counts of a step do not hold it."""
+        self.tally.add(self.engine)
+        work = Work(self._under_way, sampling, self.prompt_ids, talk=self._talks(sampling))
+        try:
+            work.add(opens)
+            yield from work
+        finally:
+            self._under_way.drop(work)
+            take_stats(self.engine)
 
     def prompt_ids(self, task: Task) -> tuple[int, ...]:
         """Tokens of a task's prompt. The newest thousands are remembered, since a step needs each twice."""
@@ -253,20 +357,16 @@ class Collector:
     def _begun(self, view: View, opens: Mapping[str, Open], first: Sequence[Open] = ()) -> Round:
         """A round that is being generated, after those that gave `opens` (group id -> group); `first` go on in it."""
         asked = [*first, *self._asked(view, opens)]
-        take_stats(self.engine)
-        rest = self._coming(self._processes.share(asked), self.sampling, self._watch) if asked else None
-        return Round(view=view, opens=asked, rest=rest, since=time.perf_counter())
+        return Round(view=view, opens=asked, work=self._work(asked) if asked else None)
 
-    def _read(self, step: Round, *, is_judged: bool) -> None:
-        if step.rest is not None:
-            step.overlapped_seconds = time.perf_counter() - step.since
-            if is_judged:
-                step.opens = self._closing.read(step.view, step.opens, step.rest, self.judge)
-            else:
-                step.opens = with_completions(step.opens, step.rest)
-            forks, step.rest = step.rest.forks, None
-            step.opens = [grown(each, forks.get(each.group.id, {})) for each in step.opens]
-            step.stats, step.peak_kv_bytes = take_stats(self.engine)
+    def _work(self, opens: Sequence[Open]) -> Work:
+        """What this process's share of open groups lacks, as rollouts that are trained on."""
+        work = self._going_on
+        if work is None:
+            talk = self._talks(self.sampling)
+            work = Work(self._under_way, self.sampling, self.prompt_ids, watch=self._watch, talk=talk)
+        work.add(self._processes.share(opens))
+        return work
 
     def _asked(self, view: View, opens: Mapping[str, Open]) -> list[Open]:
         """The group of each ask, new or one of `opens`, with its rollouts; asks of one group are together."""
@@ -307,19 +407,11 @@ class Collector:
         group = new_group(request_id(view.step, place, task.id), task)
         return replace(group, index=ask.index, step=view.step, is_trained=ask.is_trained)
 
-    def _coming(self, opens: Sequence[Open], sampling: Sampling, watch: Watch | None = None) -> Coming:
-        """What open groups lack; a generator with the ability "beside" starts when this is called."""
-        requests = [
-            request for each in opens for request in requests_of(each, self.prompt_ids(each.group.task), sampling)
-        ]
-        talk = self._talks(opens, sampling)
-        return Coming(self.engine, requests, kind=self._kind, num_words=self._num_words, watch=watch, talk=talk)
-
-    def _judged(self, step: Round, stage: Stage) -> list[Open]:
+    def _judged(self, view: View, opens: Sequence[Open], stage: Stage) -> list[Open]:
         """The open groups of this process and of the others; what has ended is judged, and closed groups are cut."""
         with stage("score"):
-            found = self._score(self._processes.share(step.opens), is_last=False)
-        return [self._closing.closed(step.view, each) for each in self._grown(step.opens, found, stage)]
+            found = self._score(self._processes.share(opens), is_last=False)
+        return [self._closing.closed(view, each) for each in self._grown(opens, found, stage)]
 
     def _grown(self, opens: Sequence[Open], found: list[Open], stage: Stage) -> list[Open]:
         """The open groups with the rollouts that were judged here (`_score`) and in other processes."""
