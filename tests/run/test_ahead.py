@@ -78,7 +78,7 @@ def test_a_loop_by_hand_that_keeps_the_older_weights_gives_the_same_numbers(way:
             task = hand.tasks.train[index]
             group = replace(new_group(request_id(step, place, task.id), task), index=index, step=step)
             wanted.append(Open(group=group, ways=(Way(count=8),)))
-        groups = hand.collector.answer(wanted, hand.sampling)
+        groups = hand.desk.answer(wanted, hand.sampling)
         selections = hand.choose(groups)
         update = hand.update(hand.make_batch(hand.credit(groups, selections)))
         hand.progress = replace(hand.progress, step=step + 1)
@@ -186,7 +186,7 @@ def run_of(trainer: Trainer, path: Path) -> Any:
 def test_no_step_is_begun_that_is_never_trained_and_the_last_weights_are_evaluated(tmp_path: Path) -> None:
     trainer = trainer_of("stop.steps=3")
     assert run_of(trainer, tmp_path / "run") == "finished"
-    assert trainer.collector.round is None
+    assert trainer.desk.rounds == deque()
     assert isinstance(trainer.engine, Beside)
     assert trainer.engine.versions == [0, 0, 0, 1, 3]  # evaluations at the ends
     assert "parts.safetensors" not in [path.name for path in newest(tmp_path / "run" / "checkpoints").path.iterdir()]

@@ -75,8 +75,8 @@ def test_a_start_that_leaves_no_room_is_asked_plainly_and_counted() -> None:
 def test_a_whole_solution_is_never_given() -> None:
     trainer = Trainer(config_of())
     length = len(trainer.tokenizer(TEXT, add_special_tokens=False)["input_ids"])
-    starts = [len(trainer.collector._start(TEXT, value)) for value in (0.0, 1e-9, 0.5, 0.999999)]
-    assert starts == [0, 1, -(-length // 2), length - 1] and trainer.collector._start("", 0.5) == ()
+    starts = [len(trainer.desk._start(TEXT, value)) for value in (0.0, 1e-9, 0.5, 0.999999)]
+    assert starts == [0, 1, -(-length // 2), length - 1] and trainer.desk._start("", 0.5) == ()
 
 
 def test_the_targets_are_those_of_the_same_tokens_read_as_a_prompt() -> None:

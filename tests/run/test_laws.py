@@ -77,7 +77,7 @@ class Watched(Budget):
         self.asked: list[Ask] = []
         """In the step so far."""
         self._credit, self._twin, self._seen = trainer.credit, slots_of(tree), tuple[Group, ...]()
-        trainer.collector.budget = self
+        trainer.desk.budget = self
         trainer.credit = self.credit  # type: ignore[method-assign]
 
     def ask(self, view: View) -> list[Ask]:
@@ -267,7 +267,7 @@ def test_the_default_slots_are_a_loop_by_hand_over_the_data_stream() -> None:
             task = hand.tasks.train[index]
             group = replace(new_group(request_id(step, place, task.id), task), index=index, step=step)
             wanted.append(Open(group=group, ways=(Way(count=4),)))
-        groups = hand.collector.answer(wanted, hand.sampling)
+        groups = hand.desk.answer(wanted, hand.sampling)
         selections = hand.choose(groups)
         update = hand.update(hand.make_batch(hand.credit(groups, selections)))
         hand.sync()

@@ -187,7 +187,7 @@ def greedy(trainer: Trainer) -> dict[tuple[int, ...], tuple[int, ...]]:
     """Prompt -> what the trainer's generator answers to each held-out question, always its likeliest token."""
     sampling = Sampling(temperature=1.0, top_k=1, max_new_tokens=12, stop_token_ids=trainer.stop_token_ids)
     tasks = list(trainer.tasks.eval)
-    groups = trainer.collector.answer(
+    groups = trainer.desk.answer(
         [Open(group=new_group(f"greedy/{task.id}", task), ways=(Way(count=1),)) for task in tasks], sampling
     )
     return {group.prompt_ids: group.rollouts[0].completion.token_ids for group in groups}

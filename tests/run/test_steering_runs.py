@@ -151,7 +151,7 @@ def test_a_step_that_is_watched_when_a_checkpoint_is_saved_has_its_forks(tmp_pat
     trainer = trainer_of(*LEARNED, *FORKED, "steps.name=ahead", "rollouts.generator=beside:beside")
     steps(trainer, 1)
     trainer.save(tmp_path, EXTRA)
-    begun = trainer.collector.round
+    begun = trainer.desk.round
     assert begun is not None and [each.size for each in begun.opens] == [9, 9]
 
 

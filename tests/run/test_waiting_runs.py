@@ -81,7 +81,7 @@ def test_the_numbers_of_a_step() -> None:
     assert sum(line["groups/resumed"] for line in said) >= 2
     assert [line["tokens/resumed"] for line in said[1:]] == [line["tokens/postponed"] for line in said[:-1]]
     trained = sum(len(one.completion.token_ids) for each in found for group in each.groups for one in group.rollouts)
-    waiting = sum(len(done.token_ids) for each in trainer.collector.waiting for done in each.completions)
+    waiting = sum(len(done.token_ids) for each in trainer.desk.waiting for done in each.completions)
     assert sum(line["tokens/generated"] for line in said) == trained + waiting
     assert said[-1]["tokens/postponed"] == waiting
     plain = lines(steps(run(*SIZES), 1))[0]
@@ -107,7 +107,7 @@ def test_data_that_changed_leaves_the_groups_out(tmp_path: Path) -> None:
     checkpoint = newest(tmp_path / "one")
     checkpoint.state["config"]["task"]["digits"] = 2
     other.load(checkpoint, allow_changes=True)
-    assert other.collector.waiting == () and "begun before the change" in other.warnings[-1]
+    assert other.desk.waiting == () and "begun before the change" in other.warnings[-1]
 
 
 def test_a_checkpoint_holds_the_groups_that_wait(tmp_path: Path) -> None:
@@ -120,25 +120,25 @@ def test_a_checkpoint_holds_the_groups_that_wait(tmp_path: Path) -> None:
 def test_a_run_that_keeps_no_longer_trains_on_what_waits(tmp_path: Path) -> None:
     trainer = run(*KEEP)
     steps(trainer, 1)
-    waiting = {each.group.id for each in trainer.collector.waiting}
+    waiting = {each.group.id for each in trainer.desk.waiting}
     other = run(*SIZES)
-    other.collector.waiting = trainer.collector.waiting
+    other.desk.waiting = trainer.desk.waiting
     [result] = steps(other, 1)
     assert len(result.groups) == 4 and waiting <= {group.id for group in result.groups}
-    assert other.collector.waiting == ()
+    assert other.desk.waiting == ()
 
 
 def test_an_error_while_generating_loses_no_group_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, other = (run(*KEEP) for _ in range(2))
     for own in (trainer, other):
         steps(own, 1)
-    waiting = trainer.collector.waiting
+    waiting = trainer.desk.waiting
     with monkeypatch.context() as broken:
-        broken.setattr(trainer.collector.judge.scorer, "score", lambda *_, **__: 1 / 0)
+        broken.setattr(trainer.desk.judge.scorer, "score", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             steps(trainer, 1)
-    assert trainer.collector.waiting is waiting
-    trainer.collector.round = None
+    assert trainer.desk.waiting is waiting
+    trainer.desk.round = None
     assert lines(steps(trainer, 1)) == lines(steps(other, 1))
 
 

@@ -16,7 +16,7 @@ from runs import config_of
 def two_steps() -> list[Any]:
     """Groups and selections."""
     trainer, direct = Trainer(config_of("rollouts.max_new_tokens=40")), Direct(environments.echo)
-    trainer.collector._talks = EnvironmentTalks(direct, trainer.tokenizer, 3)  # type: ignore[arg-type]
+    trainer.desk._talks = EnvironmentTalks(direct, trainer.tokenizer, 3)  # type: ignore[arg-type]
     found = []
     for _ in range(2):
         result = training_step(trainer)

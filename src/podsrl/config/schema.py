@@ -506,7 +506,7 @@ class OrderConfig(Section):
             >>> OrderConfig(ahead=0.25, take="first", rest="put_off").num_groups(8), OrderConfig().num_groups(8)
             (10, 8)
         """
-        return math.ceil(num_prompts * (1 + self.ahead) - 1e-9)
+        return math.ceil(num_prompts * (1 + min(self.ahead, self.most_age or math.inf)) - 1e-9)
 
 
 class EvalConfig(Section):

@@ -17,6 +17,7 @@ from podsrl.generate.kinds import Kind, new_engine, resolve_generator
 from podsrl.lib.watch import End, Fork, Live, Note, Watch
 
 __all__ = [
+    "Checked",
     "End",
     "Engine",
     "EngineStats",
@@ -32,7 +33,6 @@ __all__ = [
     "Watch",
     "abilities_of",
     "add_stats",
-    "Checked",
     "new_engine",
     "resolve_generator",
     "verbs_of",

@@ -39,7 +39,7 @@ def trainer_of(
     trainer = Trainer(config, model=load_model(config.model).double(), tokenizer=tokenizer)
     if function is not None:
         direct: Any = Direct(function)
-        trainer.collector._talks = EnvironmentTalks(direct, trainer.tokenizer, max_turns)
+        trainer.desk._talks = EnvironmentTalks(direct, trainer.tokenizer, max_turns)
     return trainer
 
 
@@ -47,7 +47,7 @@ def answers(trainer: Trainer, **changes: Any) -> list[Group]:
     opens = [
         Open(group=new_group(f"g{i}", task), ways=(Way(count=8),)) for i, task in enumerate(trainer.tasks.eval[:2])
     ]
-    return trainer.collector.answer(opens, replace(trainer.sampling, **changes))
+    return trainer.desk.answer(opens, replace(trainer.sampling, **changes))
 
 
 def tokens_of(groups: list[Group]) -> list[tuple[int, ...]]:
@@ -57,7 +57,7 @@ def tokens_of(groups: list[Group]) -> list[tuple[int, ...]]:
 def test_turn_by_turn_is_one_uninterrupted_rollout_where_nothing_is_said() -> None:
     trainer = trainer_of(environments.silent)
     found = answers(trainer)
-    trainer.collector._talks = no_talks
+    trainer.desk._talks = no_talks
     whole = answers(trainer, stop_token_ids=())
     assert tokens_of(found) == tokens_of(whole)
     assert any(trainer.tokenizer.eos_token_id in tokens[:-1] for tokens in tokens_of(found))
@@ -218,7 +218,7 @@ def test_what_an_answer_began_with_belongs_to_its_first_turn() -> None:
     trainer = trainer_of(lambda task, turns: heard.append(list(turns)), max_turns=2)
     ids = tuple(trainer.tokenizer.encode("1+1=2", add_special_tokens=False))
     group = new_group("g", trainer.tasks.eval[0])
-    [found] = trainer.collector.answer([Open(group=group, ways=(Way(count=8, start_ids=ids),))], trainer.sampling)
+    [found] = trainer.desk.answer([Open(group=group, ways=(Way(count=8, start_ids=ids),))], trainer.sampling)
     assert heard and all(first.startswith("1+1=2") for first, *_ in heard)
     assert all(rollout.completion.given[0] == (0, len(ids)) for rollout in found.rollouts)
 
@@ -228,7 +228,7 @@ def test_the_workers_say_what_the_function_says() -> None:
     trainer = Trainer(load_config("columns", [*options, "task.num_eval=4", "task.reward_workers=1"]))
     found = trainer.sample().groups
     direct: Any = Direct(reply)
-    trainer.collector._talks = EnvironmentTalks(direct, trainer.tokenizer, 8)
+    trainer.desk._talks = EnvironmentTalks(direct, trainer.tokenizer, 8)
     assert trainer.sample().groups == found
     assert {len(rollout.completion.turns) for group in found for rollout in group.rollouts} >= {3}
     trainer.close()
@@ -294,11 +294,11 @@ def test_a_run_shows_its_tools_and_answers_calls_in_its_workers() -> None:
     options = ("task.chat=true", "task.tools=kitchen:price", "rollouts.max_prompt_tokens=200")
     trainer = trainer_of(None, *options, "task.reward_workers=1", tokenizer=tokenizer)
     task = trainer.tasks.eval[0]
-    assert "system\nprice\n" in tokenizer.decode(trainer.collector.prompt_ids(task))
+    assert "system\nprice\n" in tokenizer.decode(trainer.desk.prompt_ids(task))
     call = '<tool_call>{"name": "price", "arguments": {"fruit": "kiwi"}}</tool_call><eos>'
     tokens = tuple(tokenizer(call, add_special_tokens=False)["input_ids"])
     done = made.completion(tokens, request_id="g")
-    talk = trainer.collector._talks([Open(group=new_group("g", task), ways=())], Sampling(stop_token_ids=()))
+    talk = trainer.desk._talks([Open(group=new_group("g", task), ways=())], Sampling(stop_token_ids=()))
     assert talk.takes(done)
     [found] = talk.answers()
     trainer.close()

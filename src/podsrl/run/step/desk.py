@@ -189,7 +189,8 @@ class Desk:
             while number < min(end, step + 1 + (self._order.most_age or math.inf)):
                 view = self._closing.opening(view_at(number, self.position), self.waiting)
                 view = replace(view, waiting=tuple(each.group for each in self.waiting))
-                self.rounds.append(self._begun(view, {}, first=self.waiting if self._waits is None else ()))
+                first = self.waiting if self._waits is None and not self.rounds else ()
+                self.rounds.append(self._begun(view, {}, first))
                 self.position, number = view.stream.position, number + 1
 
     def _let_go_on(self) -> None:

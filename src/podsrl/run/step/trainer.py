@@ -11,8 +11,8 @@
     finish_step       parts learn, the counters move on
     save / load       checkpoints (run/step/trainer_state.py)
 
-`run/step/step.py` says in which order; each verb counts its own seconds. Nothing here prints or writes logs. With several
-processes all of them call the same verbs: each generates and trains its own share, and all see the same groups,
+`run/step/step.py` says in which order; each verb counts its own seconds. Nothing here prints or writes logs. With
+several processes all of them call the same verbs: each generates and trains its own share, and all see the same groups,
 selections and numbers.
 """
 

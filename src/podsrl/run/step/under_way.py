@@ -127,7 +127,8 @@ class Work:
     ) -> None:
         self._under_way, self._sampling, self._prompt_ids = under_way, sampling, prompt_ids
         self.watch, self.talk = watch, talk or Silence()
-        self._running: dict[Key, Request] = {}
+        self._begun: set[Key] = set()  # and not read
+        self._running: set[Key] = set()  # of those, what the generator has
         self._request_of: dict[Key, Request] = {}  # also of those that have ended
         self._ended: deque[Completion] = deque()
         self._first_ended: dict[str, int] = {}
@@ -140,8 +141,9 @@ class Work:
         wanted = list[Request]()
         for each in opens:
             self.talk.know(each.group)
-            lacking = [index for index in each.to_come if (each.group.id, index) not in self._running]
+            lacking = [index for index in each.to_come if (each.group.id, index) not in self._begun]
             wanted += requests_of(each, lacking, self._prompt_ids(each.group.task), self._sampling)
+        self._begun |= {(request.id, index) for request in wanted for index in request.indices}
         self._submit(wanted)
 
     def __iter__(self) -> Iterator[Completion]:
@@ -153,7 +155,7 @@ class Work:
                 self._under_way.forget(self)
                 raise StopIteration
             self._under_way.step()
-        return self._ended.popleft()
+        return self._read()
 
     @property
     def has_ended(self) -> bool:
@@ -167,9 +169,7 @@ class Work:
 
     def ended(self) -> list[Completion]:
         """Those that have ended, without waiting."""
-        found = [*self._ended]
-        self._ended.clear()
-        return found
+        return [self._read() for _ in range(len(self._ended))]
 
     def end(self, name: str, first: int) -> None:
         """A group needs no rollout from this index on: those that run are ended, the others never start.
@@ -199,10 +199,12 @@ class Work:
         if key not in self._request_of:
             assert done.forked_from is not None, "checked"
             self.forks.setdefault(done.request_id, {})[done.index] = done.forked_from
-        self._running.pop(key, None)
+        self._running.discard(key)
         if self._is_put_off and done.finish_reason == "aborted":
             if done.num_drawn:
                 self._ended.append(replace(done, finish_reason="postponed"))
+            else:
+                self._begun.discard(key)
         elif not self.talk.takes(done):
             self._end(done)
 
@@ -222,14 +224,19 @@ class Work:
                 going_on.append(self._behind(done))
         self._submit(going_on)
 
+    def _read(self) -> Completion:
+        done = self._ended.popleft()
+        self._begun.discard((done.request_id, done.index))
+        return done
+
     def _end(self, done: Completion) -> None:
         self.talk.over(done)
         self._ended.append(done)
 
     def _submit(self, requests: Sequence[Request]) -> None:
         if requests:
-            self._running |= (own := {(each.id, index): each for each in requests for index in each.indices})
-            self._request_of |= own
+            self._request_of |= (own := {(each.id, index): each for each in requests for index in each.indices})
+            self._running |= own.keys()
             self._under_way.submit(self, requests)
 
     def _behind(self, done: Completion) -> Request:

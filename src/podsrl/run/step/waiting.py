@@ -6,7 +6,8 @@ asks new ones up to the same number. A rollout that goes on draws each further t
 random number of the token's place, by the weights of then.
 
 A group is for this step, or it waits: none is thrown away. Groups that were whole in surplus wait too, and come first.
-A step waits for a group that began `order.most_age` steps before, so none is older. Short groups are whole first: those
+No group is trained on more than `order.most_age` steps after it began: a step waits for as many old ones as the steps
+after it could not take in time. Short groups are whole first: those
 of the first steps are shorter than their questions' own, and the long ones follow.
 
 Which groups are whole first is up to the order in which the engine generates, so to `rollouts.num_slots` and
@@ -16,7 +17,7 @@ Which groups are whole first is up to the order in which the engine generates, s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from podsrl.config.schema import OrderConfig
@@ -47,18 +48,38 @@ class FirstGroups(Whole):
     def read(self, view: View, opens: Sequence[Open], work: Work, judge: Judge) -> list[Open]:
         """As `Closing.read`, until enough groups are whole."""
         missing = {each.group.id: len(each.to_come) for each in opens}
-        due = {each.group.id for each in opens if view.step - each.group.step >= self._most_age}
+        since = {each.group.id: each.group.step for each in opens}
         whole, found = [name for name, count in missing.items() if not count], list[Completion]()
-        coming = judge.prefetched(opens, work)
-        while work.has_ended or len(whole) < self._num_trained or not due.issubset(whole):
+        first, coming = self._taken(view.step, since, whole), judge.prefetched(opens, work)
+        while work.has_ended or first is None:
             if (completion := next(coming, None)) is None:
                 break
             found.append(completion)
             missing[completion.request_id] -= 1
             if not missing[completion.request_id]:
                 whole.append(completion.request_id)
-        self._first = sorted(whole, key=lambda name: name not in due)[: self._num_trained]
+                first = self._taken(view.step, since, whole)
+        self._first = whole if first is None else first
         return with_completions(opens, found)
+
+    def _taken(self, step: int, since: Mapping[str, int], whole: Sequence[str]) -> list[str] | None:
+        """Ids of the groups that the step takes; None: too few are whole.
+
+        Args:
+            since: id -> step in which it began, of all groups.
+            whole: ids of those that are whole, the first ones first.
+        """
+        taken = list[str]()
+        for begun in sorted(set(since.values())):
+            in_time = self._num_trained * (begun + self._most_age - step)  # that later steps can take
+            num_old = sum(other <= begun for other in since.values())
+            old = [name for name in whole if since[name] <= begun and name not in taken]
+            if (lack := num_old - in_time - sum(since[name] <= begun for name in taken)) > len(old):
+                return None
+            if lack > 0:
+                taken += old[: int(lack)]
+        taken += [name for name in whole if name not in taken][: self._num_trained - len(taken)]
+        return taken if len(taken) == self._num_trained else None
 
     def closed(self, view: View, each: Open) -> Open:
         """As `Closing.closed`: the group was asked whole, in however many steps its rollouts came."""

@@ -54,9 +54,9 @@ def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None
     trainer.scorer.prefetch = lambda task, text: (begun.append(text), prefetch(task, text))[1]  # type: ignore[method-assign]
     wanted = [asked(name, task, 8) for name, task in zip("ab", trainer.tasks.train, strict=False)]
     for each in wanted:
-        trainer.collector.prompt_ids(each.group.task)  # by the tokenizer that can do it
-    trainer.collector.judge.tokenizer = tokenizer
-    groups = trainer.collector.answer(wanted, trainer.sampling)
+        trainer.desk.prompt_ids(each.group.task)  # by the tokenizer that can do it
+    trainer.desk.judge.tokenizer = tokenizer
+    groups = trainer.desk.answer(wanted, trainer.sampling)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     assert sorted(begun) == sorted(rollout.text for rollout in rollouts)
     assert len(tokenizer.asked) == len(set(tokenizer.asked)) == len({r.completion.token_ids for r in rollouts})
@@ -67,18 +67,18 @@ def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None
 def test_groups_that_are_judged_as_they_end_are_those_that_are_judged_together() -> None:
     trainer = small_trainer()
     wanted = [asked(name, task, 2) for name, task in zip("abc", trainer.tasks.train, strict=False)]
-    together = trainer.collector.answer(wanted, trainer.sampling)
+    together = trainer.desk.answer(wanted, trainer.sampling)
     for num_waiting in (0, 1, 9):
-        found = trainer.collector.answers(wanted, trainer.sampling, num_waiting=num_waiting)
+        found = trainer.desk.answers(wanted, trainer.sampling, num_waiting=num_waiting)
         assert sorted((each.group for each in found), key=lambda group: group.id) == together
 
 
 def test_a_generator_that_cannot_join_is_named() -> None:
     trainer = small_trainer()
-    [part] = trainer.collector.answer([asked("a", trainer.tasks.train[0], 3)], trainer.sampling)
+    [part] = trainer.desk.answer([asked("a", trainer.tasks.train[0], 3)], trainer.sampling)
     trainer.engine.abilities = frozenset()
     with pytest.raises(UsageError, match=r"group 'a'.*Engine.*'join'"):
-        trainer.collector.answer([Open(group=part, ways=(Way(count=8),))], trainer.sampling)
+        trainer.desk.answer([Open(group=part, ways=(Way(count=8),))], trainer.sampling)
 
 
 class Fated(Generator):
@@ -180,7 +180,7 @@ def test_a_step_whose_generator_is_lost_halfway_is_not_under_way(monkeypatch: py
     monkeypatch.setattr(trainer.engine, "generate", lost)
     with pytest.raises(LostGenerator):
         trainer.sample()
-    assert trainer.collector.round is None
+    assert trainer.desk.rounds == deque()
     monkeypatch.setattr(trainer.engine, "generate", whole)
     assert trainer.sample().groups == wanted
 
@@ -189,4 +189,4 @@ def test_a_prompt_over_the_limit_is_refused_when_it_comes_up() -> None:
     trainer = small_trainer("rollouts.max_prompt_tokens=30")
     long = Task(id="long", prompt="What is 12345678 + 12345678 + 1?\n", answer="1")
     with pytest.raises(UsageError, match=r"prompt of task 'long' has \d+ tokens, wanted 1 .. rollouts.max_prompt"):
-        trainer.collector.answer([asked("a", long, 2)], trainer.sampling)
+        trainer.desk.answer([asked("a", long, 2)], trainer.sampling)
