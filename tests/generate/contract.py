@@ -30,7 +30,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from podsrl.generate import Engine, Generator, Request, Sampling, Setting, Watch, abilities_of
+from podsrl.errors import UsageError
+from podsrl.generate import Generator, Request, Sampling, Setting, abilities_of
 from podsrl.types import Begun, Completion
 from waiting import is_alive, wait_for, words_of
 
@@ -43,6 +44,7 @@ PROMPT = (5, 7, 9)
 LONG_PROMPT = tuple(3 + (7 * i + i // 5) % 90 for i in range(200))
 """Long enough for caches that keep whole blocks of a prompt's keys and values."""
 PLAIN = Sampling(temperature=0.9, max_new_tokens=24, stop_token_ids=())
+LONG = Sampling(max_new_tokens=200, stop_token_ids=())
 SHAPES = {
     "plain": Sampling(max_new_tokens=24, stop_token_ids=()),
     "temperature": Sampling(temperature=0.7, max_new_tokens=24, stop_token_ids=()),
@@ -151,6 +153,20 @@ def largest_gap(model: Any, prompt: Sequence[int], done: Completion, sampling: S
     return float((wanted - torch.tensor(done.logprobs, dtype=torch.float64)).abs().max())
 
 
+def behind_old_keys(old: Any, new: Any, prompt: Sequence[int], ids: Sequence[int], place: int) -> Tensor:
+    """[T] log-probs of the tokens: the old weights draw the first `place` ones, the new ones the others.
+
+    The new weights see keys and values that the old ones made of all that was read before; they read the newest token.
+    """
+    read = torch.tensor([[*prompt, *ids]])
+    length = len(prompt) + place - 1
+    with torch.no_grad():
+        before = old(read[:, :length], use_cache=True)
+        after = new(read[:, length:-1], past_key_values=before.past_key_values).logits[0]
+    table = torch.cat([before.logits[0, len(prompt) - 1 :], after]).double().log_softmax(-1)
+    return table.gather(1, torch.tensor(ids)[:, None])[:, 0]
+
+
 def greedy(model: Any, prompt: Sequence[int], count: int) -> tuple[int, ...]:
     """Hugging Face's greedy completion, end tokens and all."""
     ids = torch.tensor([list(prompt)])
@@ -171,11 +187,11 @@ def tokens_of(completions: Iterable[Completion]) -> dict[tuple[str, int], tuple[
     return {place: done.token_ids for place, done in by_place(completions).items()}
 
 
-def drain(engine: Engine, watch: Watch | None = None) -> dict[tuple[str, int], Completion]:
+def drain(generator: Generator) -> dict[tuple[str, int], Completion]:
     """What ends until no rollout is left."""
-    found = []
-    while engine.num_unfinished > 0:
-        found += engine.step(watch)
+    found = list[Completion]()
+    while generator.num_unfinished > 0:
+        found += generator.poll()
     return by_place(found)
 
 
@@ -191,6 +207,24 @@ def begun(done: Completion, length: int, given: tuple[tuple[int, int], ...] = ()
     )
 
 
+def going_on(done: Completion, request: Request) -> Request:
+    """For what is behind the tokens of a completion."""
+    return replace(request, num_rollouts=1, first_index=done.index, starts={done.index: done})
+
+
+def next_turn(done: Completion) -> Request:
+    """Of a conversation: two tokens that an environment gives, and then as many drawn ones as there is room for."""
+    count = len(done.token_ids)
+    start = Begun(
+        index=done.index,
+        token_ids=(*done.token_ids, 11, 30),
+        logprobs=(*done.logprobs, 0.0, 0.0),
+        version=done.version,
+        given=((count, count + 2),),
+    )
+    return Request(done.request_id, PROMPT, 1, PLAIN, first_index=done.index, starts={done.index: start})
+
+
 def temporary(model: Any) -> Iterator[tuple[str, Tensor]]:
     """Its weights, each in memory that is written over when the next is asked for."""
     for name, weight in model.named_parameters():
@@ -204,16 +238,20 @@ def num_tries(generator: Generator) -> int:
     return 10 if "beside" in abilities_of(generator) else 1
 
 
-def begin_with_short(generator: Generator, long: Request) -> Iterator[Completion]:
-    """What is left when a request that is asked last has come first: the long one's completions.
+def begin_with_short(generator: Generator, *long: Request) -> None:
+    """Leave long requests running, when one that is asked last has come first.
 
     On a busy machine an engine of another process may read the last request late, but not every time.
     """
     for _ in range(num_tries(generator)):
-        found = iter(generator.generate([long, Request("short", PROMPT, 1, Sampling(max_new_tokens=2))]))
-        if next(found).request_id == "short":
-            return found
-        del found  # which ends its rollouts
+        generator.submit(long)
+        generator.submit([Request("short", PROMPT, 1, Sampling(max_new_tokens=2))])
+        while not (found := generator.poll()):
+            pass
+        if [done.request_id for done in found] == ["short"]:
+            return
+        generator.abort([request.id for request in long])
+        drain(generator)
     raise AssertionError("a short completion came after a long one, each time")
 
 
@@ -276,7 +314,7 @@ class GeneratorContract:
 
     # --- random numbers ---
 
-    def test_the_same_stream_gives_the_same_tokens_and_another_gives_others(self, generator: Generator) -> None:
+    def test_the_same_id_gives_the_same_tokens_and_another_gives_others(self, generator: Generator) -> None:
         first = tokens_of(generator.generate([Request("a", PROMPT, 8, PLAIN), Request("b", PROMPT, 8, PLAIN)]))
         again = tokens_of(generator.generate([Request("b", PROMPT, 8, PLAIN), Request("a", PROMPT, 8, PLAIN)]))
         assert again == first
@@ -290,11 +328,9 @@ class GeneratorContract:
         needs("join")
         whole = tokens_of(generator.generate([Request("q", PROMPT, 32, PLAIN)]))
         found = list(generator.generate([Request("q", PROMPT, 8, PLAIN)]))
-        later = list(generator.generate([Request("q+8", PROMPT, 24, PLAIN, first_index=8, stream="q")]))
-        assert {done.request_id for done in later} == {"q+8"}
-        parts = {index: ids for (_, index), ids in tokens_of([*found, *later]).items()}
-        assert parts == {index: ids for (_, index), ids in whole.items()}
-        assert len(set(parts.values())) > 16
+        later = list(generator.generate([Request("q", PROMPT, 24, PLAIN, first_index=8)]))
+        assert tokens_of([*found, *later]) == whole
+        assert len(set(whole.values())) > 16
 
     def test_a_rollout_goes_on_behind_what_there_is_of_it(
         self, generator: Generator, models: Models, needs: Callable[[str], None]
@@ -302,12 +338,14 @@ class GeneratorContract:
         needs("start")
         before = by_place(generator.generate([Request("q", PROMPT, 4, PLAIN)]))
         starts = {i: begun(before["q", i], length) for i, length in ((1, 9), (2, 23))}
+        starts[2] = replace(starts[2], calls=(True, False), earned=(0.5,), num_shared=4)
         starts[3] = Begun(index=3, token_ids=(11, 30), logprobs=(0.0, 0.0), version=0, given=((0, 2),))
         found = by_place(generator.generate([Request("q", PROMPT, 4, PLAIN, starts=starts)]))
         assert found["q", 0].token_ids == before["q", 0].token_ids
         for index, start in starts.items():
             done, length = found["q", index], len(start.token_ids)
             assert (done.token_ids[:length], done.given) == (start.token_ids, start.given)
+            assert (done.calls, done.earned, done.num_shared) == (start.calls, start.earned, start.num_shared)
             assert done.logprobs[:length] == start.logprobs
             assert (len(done.token_ids), done.finish_reason) == (24, "length")
             drawn = replace(done, token_ids=done.token_ids[length:], logprobs=done.logprobs[length:])
@@ -329,19 +367,80 @@ class GeneratorContract:
         assert list(generator.generate([])) == []
 
     def test_a_short_one_comes_before_the_long_ones_end(self, generator: Generator) -> None:
-        found = begin_with_short(
-            generator, Request("long", PROMPT, 16, Sampling(max_new_tokens=200, stop_token_ids=()))
-        )
-        assert len(list(found)) == 16
+        begin_with_short(generator, Request("long", PROMPT, 16, LONG))
+        assert len(drain(generator)) == 16
 
     def test_a_caller_may_stop_early_and_ask_again(self, generator: Generator) -> None:
         wanted = tokens_of(generator.generate([Request("x", PROMPT, 4, PLAIN)]))
-        half_read = generator.generate(
-            [Request("x", PROMPT, 32, Sampling(max_new_tokens=100, stop_token_ids=())), Request("y", PROMPT, 2, PLAIN)]
-        )
+        half_read = generator.generate([Request("x", PROMPT, 32, LONG), Request("y", PROMPT, 2, PLAIN)])
         next(iter(half_read))
         half_read.close()  # type: ignore[attr-defined]
+        assert generator.num_unfinished == 0
         assert tokens_of(generator.generate([Request("x", PROMPT, 4, PLAIN)])) == wanted
+
+    # --- submit and poll ---
+
+    def test_what_is_submitted_in_pieces_while_others_run_is_what_one_call_gives(self, generator: Generator) -> None:
+        requests = [Request(name, PROMPT, n, PLAIN) for name, n in (("a", 3), ("b", 1), ("c", 4))]
+        wanted = tokens_of(generator.generate(requests))
+        found = list[Completion]()
+        for i, request in enumerate(requests):
+            generator.submit([request])
+            assert generator.num_unfinished == sum(one.num_rollouts for one in requests[: i + 1]) - len(found)
+            found += generator.poll(0)
+        found += drain(generator).values()
+        assert tokens_of(found) == wanted
+        assert generator.num_unfinished == 0 and list(generator.poll()) == list(generator.poll(0)) == []
+
+    def test_requests_with_one_id_run_at_the_same_time_if_their_indices_differ(
+        self, generator: Generator, needs: Callable[[str], None]
+    ) -> None:
+        needs("join")
+        wanted = tokens_of(generator.generate([Request("q", PROMPT, 12, PLAIN)]))
+        generator.submit([Request("q", PROMPT, 2, PLAIN, first_index=first) for first in (4, 0, 10)])
+        found = list(generator.poll(0))
+        generator.submit([Request("q", PROMPT, 2, PLAIN, first_index=first) for first in (6, 2)])
+        generator.submit([Request("q", PROMPT, 2, PLAIN, first_index=8)])
+        assert tokens_of([*found, *drain(generator).values()]) == wanted
+
+    def test_a_rollout_that_is_unfinished_is_not_submitted_again(
+        self, generator: Generator, needs: Callable[[str], None]
+    ) -> None:
+        needs("join")
+        long = Request("long", PROMPT, 4, LONG)
+        wanted = tokens_of(generator.generate([long]))
+        begin_with_short(generator, long)
+        for twice in ([replace(long, first_index=3)], [Request("x", PROMPT, 2, PLAIN)] * 2):
+            with pytest.raises(UsageError, match=f"'{twice[0].id}'"):
+                generator.submit([Request("y", PROMPT, 2, PLAIN), *twice])
+        assert tokens_of(drain(generator).values()) == wanted, "nothing was submitted"
+
+    def test_a_turn_goes_on_while_the_others_of_its_group_run(
+        self, generator: Generator, needs: Callable[[str], None]
+    ) -> None:
+        """A rollout that has ended is submitted again with its tokens, and tokens that an environment gave."""
+        needs("start")
+        needs("join")
+        turn = replace(PLAIN, max_new_tokens=6)
+        generator.submit([Request("q", PROMPT, 6, turn), Request("long", PROMPT, 2, LONG)])
+        found, first = list[Completion](), dict[int, Completion]()
+        while generator.num_unfinished:
+            for done in generator.poll():
+                if done.request_id == "q" and done.index not in first:
+                    first[done.index] = done
+                    generator.submit([next_turn(done)])
+                else:
+                    found.append(done)
+        later = [next_turn(done) for done in first.values()]
+        whole = [*generator.generate(later), *generator.generate([Request("long", PROMPT, 2, LONG)])]
+        assert len(first) == 6 and tokens_of(found) == tokens_of(whole)
+
+    def test_generate_is_refused_while_rollouts_are_unfinished(self, generator: Generator) -> None:
+        wanted = tokens_of(generator.generate([Request("x", PROMPT, 2, PLAIN)]))
+        generator.submit([Request("x", PROMPT, 2, PLAIN)])
+        with pytest.raises(UsageError, match=r"2 rollouts are unfinished; add to them with submit\(\)"):
+            generator.generate([Request("y", PROMPT, 2, PLAIN)])
+        assert tokens_of(drain(generator).values()) == wanted
 
     # --- how a completion ends ---
 
@@ -379,7 +478,7 @@ class GeneratorContract:
 
     # --- steering ---
 
-    def test_a_request_is_aborted_and_the_others_are_not(self, generator: Generator) -> None:
+    def test_a_group_is_aborted_and_the_others_are_not(self, generator: Generator) -> None:
         self.check_abort(generator, ["long"], {("long", index) for index in range(24)})
 
     def test_a_rollout_is_aborted_and_the_others_are_not(
@@ -393,7 +492,34 @@ class GeneratorContract:
         self.check_abort(generator, [], set())
         self.check_abort(generator, ["unknown", "short"], set())
 
-    def test_an_abort_that_comes_late_ends_nothing_of_the_next_call(self, generator: Generator) -> None:
+    def test_what_is_aborted_goes_on_from_its_tokens_while_others_run(
+        self, generator: Generator, models: Models, needs: Callable[[str], None]
+    ) -> None:
+        for ability in ("partial", "abort_rollouts", "start", "join"):
+            needs(ability)
+        long = Request("long", PROMPT, 6, LONG)
+        wanted = tokens_of(generator.generate([long]))
+        begin_with_short(generator, long)
+        keys = {("long", 1), ("long", 4)}
+        generator.abort(keys)
+        found, before = list[Completion](), dict[tuple[str, int], Completion]()
+        while generator.num_unfinished:
+            for done in generator.poll():
+                if done.finish_reason == "aborted":
+                    before[done.request_id, done.index] = done
+                    generator.submit([going_on(done, long)])
+                else:
+                    found.append(done)
+        assert before.keys() <= keys and {done.finish_reason for done in found} == {"length"}
+        for place, done in by_place(found).items():
+            if place in before:
+                length = len(before[place].token_ids)
+                assert (done.token_ids[:length], len(done.token_ids)) == (before[place].token_ids, 200)
+                assert largest_gap(models.first, PROMPT, done, LONG) < MAX_GAP
+            else:
+                assert done.token_ids == wanted[place]
+
+    def test_an_abort_that_comes_late_ends_nothing_of_what_is_submitted_then(self, generator: Generator) -> None:
         wanted = tokens_of(generator.generate([Request("x", PROMPT, 4, PLAIN)]))
         generator.abort(["x"])
         found = list(generator.generate([Request("x", PROMPT, 4, PLAIN)]))
@@ -405,14 +531,14 @@ class GeneratorContract:
 
         On a busy machine an engine of another process may hear of it when some have ended, but not every time.
         """
-        long = Request("long", PROMPT, 24, Sampling(max_new_tokens=200, stop_token_ids=()))
-        whole = tokens_of(generator.generate([long]))
+        long, other = Request("long", PROMPT, 24, LONG), Request("other", PROMPT, 3, LONG)
+        whole = tokens_of(generator.generate([long, other]))
         aborted = None
         for _ in range(num_tries(generator)):
-            running = begin_with_short(generator, long)
+            begin_with_short(generator, long, other)
             generator.abort(ids)
-            places = by_place(running)
-            assert len(places) == 24
+            places = drain(generator)
+            assert places.keys() == whole.keys()
             aborted = {place for place, done in places.items() if done.finish_reason == "aborted"}
             assert aborted <= wanted
             for place, whole_ids in whole.items():
@@ -443,6 +569,60 @@ class GeneratorContract:
         finally:
             generator.load_weights(temporary(models.first), 8)
         assert tokens_of(generator.generate([request])) == tokens_of(old)
+
+    def test_a_load_of_equal_weights_in_the_middle_changes_no_token(
+        self, generator: Generator, models: Models, needs: Callable[[str], None]
+    ) -> None:
+        needs("load")
+        long = Request("long", PROMPT, 6, LONG)
+        wanted = tokens_of(generator.generate([long]))
+        begin_with_short(generator, long)
+        generator.load_weights(temporary(models.first), 9)
+        generator.submit([Request("x", PROMPT, 2, PLAIN)])
+        found = drain(generator)
+        assert tokens_of(done for done in found.values() if done.request_id == "long") == wanted
+        assert all(set(done.versions or (done.version,)) == {9} for (name, _), done in found.items() if name == "x")
+
+    def test_rollouts_that_run_draw_from_new_weights_behind_the_keys_and_values_of_the_old(
+        self, generator: Generator, models: Models, needs: Callable[[str], None]
+    ) -> None:
+        """The twin is Hugging Face's model with `past_key_values` that the old weights made."""
+        needs("load")
+        long = Request("long", LONG_PROMPT[:20], 4, LONG)
+        before = generator.version
+        for _ in range(num_tries(generator)):
+            begin_with_short(generator, long)
+            generator.load_weights(temporary(models.second), before + 1)
+            try:
+                found = drain(generator)
+            finally:
+                generator.load_weights(temporary(models.first), before)
+            if all(done.versions for done in found.values()):
+                break  # none had ended before the new weights came
+        for done in found.values():
+            place = done.versions.index(before + 1)
+            assert done.versions == (before,) * place + (before + 1,) * (200 - place) and done.version == before
+            wanted = behind_old_keys(models.first, models.second, long.prompt_ids, done.token_ids, place)
+            assert (wanted - torch.tensor(done.logprobs, dtype=torch.float64)).abs().max() < MAX_GAP
+            assert largest_gap(models.second, long.prompt_ids, done, LONG) > 10 * MAX_GAP
+
+    def test_what_starts_after_new_weights_reads_its_prompt_with_them_while_others_of_its_group_run_on(
+        self, generator: Generator, models: Models, needs: Callable[[str], None]
+    ) -> None:
+        needs("load")
+        needs("join")
+        sampling, before = Sampling(max_new_tokens=6, stop_token_ids=()), generator.version
+        begin_with_short(generator, Request("long", LONG_PROMPT[:50], 2, LONG))
+        try:
+            generator.load_weights(temporary(models.second), before + 1)
+            generator.submit([Request("long", LONG_PROMPT[:50], 3, sampling, first_index=2)])
+            found = drain(generator)
+        finally:
+            generator.load_weights(temporary(models.first), before)
+        for index in (2, 3, 4):
+            done = found["long", index]
+            assert (done.version, set(done.versions)) in [(before + 1, set()), (before + 1, {before + 1})]
+            assert largest_gap(models.second, LONG_PROMPT[:50], done, sampling) < MAX_GAP
 
     def test_the_same_version_with_other_weights_is_not_mistaken_for_the_old_ones(
         self, generator: Generator, models: Models
