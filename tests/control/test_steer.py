@@ -24,7 +24,6 @@ def live(num_tokens: Sequence[int], groups: str = "", seed: int = 0) -> Live:
     names = list(groups or "a" * len(num_tokens))
     return Live(
         keys=[(name, names[:i].count(name)) for i, name in enumerate(names)],
-        groups=names,
         num_tokens=list(num_tokens),
         random_keys=np.arange(len(num_tokens), dtype=np.uint64) + np.uint64(1000 * seed),
         row_of=torch.zeros(len(num_tokens), dtype=torch.int64),

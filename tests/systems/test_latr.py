@@ -98,7 +98,6 @@ def live(num_tokens: list[int]) -> Live:
     """A rollout for each count, all on one row."""
     return Live(
         keys=[("q", i) for i in range(len(num_tokens))],
-        groups=["a"] * len(num_tokens),
         num_tokens=num_tokens,
         random_keys=np.zeros(len(num_tokens), np.uint64),
         row_of=torch.zeros(len(num_tokens), dtype=torch.int64),
@@ -149,7 +148,7 @@ def test_branches_of_a_branch_end_with_it() -> None:
     shown = live([len(tokens[i]) for i in range(5)])
     shown = replace(shown, keys=keys, noted=notes, tokens=lambda key: np.array(tokens[key[1]]))
     assert part.prune(shown) == [End(("q", 1)), End(("q", 2))]  # one edit of two tokens, and what branched from it
-    assert part._trees == {"a": [-1, 2]}
+    assert part._trees == {"q": [-1, 2]}
 
 
 # --- likeness ---

@@ -130,7 +130,6 @@ def shown(count: int, hidden: list[list[float]], logits: list[list[float]], befo
     rows = torch.tensor([0, len(hidden) - 1])
     return Live(
         keys=[("q", 0), ("q", 1)],
-        groups=["q", "q"],
         num_tokens=[count, count],
         random_keys=np.zeros(2, np.uint64),
         row_of=rows,

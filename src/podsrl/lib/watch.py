@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Key = tuple[str, int]
-"""(request id, rollout index)."""
+"""(group's id, rollout index)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,6 @@ class Live:
 
     keys: list[Key]
     """B of them."""
-    groups: list[str]
-    """B texts: the group of each rollout (`Request.random_stream`), whichever request asked for it."""
     num_tokens: list[int]
     """B counts: the tokens that each rollout has so far, behind its prompt."""
     random_keys: npt.NDArray[np.uint64]
@@ -46,6 +44,11 @@ class Live:
     """Of one of them: its tokens so far, behind its prompt. It may be called until the watch has answered."""
     stop_ids: frozenset[int]
     """Tokens that end an answer."""
+
+    @property
+    def groups(self) -> list[str]:
+        """B ids: the group of each rollout."""
+        return [name for name, _ in self.keys]
 
     @property
     def logprobs(self) -> Tensor:
@@ -72,7 +75,6 @@ class Live:
         return replace(
             self,
             keys=[self.keys[i] for i in places],
-            groups=[self.groups[i] for i in places],
             num_tokens=[self.num_tokens[i] for i in places],
             random_keys=self.random_keys[list(places)],
             row_of=self.row_of[list(places)],

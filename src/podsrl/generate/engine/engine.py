@@ -1,7 +1,7 @@
 """The built-in generator: requests -> completions, by continuous batching on one model in this process.
 
 One token's way is in three files: `engine.py` (what a caller may ask for), `stepper.py` (one token per running
-sequence) and `rows.py` (the arrays of the batch). A step, in order:
+sequence) and `rows.py` (the arrays of the batch). A poll, in order:
 
     start     the scheduler names the rollouts that start now; each distinct prompt is read once
     forward   one token per row, for all rows; rollouts with the same tokens so far share a row
@@ -16,7 +16,7 @@ would get alone (in float32; in bfloat16 a sum may round differently with the ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError, short
-from podsrl.generate.base import EngineStats, Request
+from podsrl.generate.base import EngineStats, Generator, Request
 from podsrl.generate.engine.forward.base import Forward
 from podsrl.generate.engine.forward.choose import Name, choose_forward, why_no_graph
 from podsrl.generate.engine.limits import KVMemory, MemoryPlan, check_requests, plan_memory
@@ -40,7 +40,7 @@ from podsrl.lib.torch_model import end_token_ids, evaluating
 from podsrl.lib.watch import Act, End, Fork, Key, Note, Watch
 from podsrl.types import Completion, FinishReason
 
-ABILITIES = frozenset({"join", "start", "abort_rollouts", "partial", "watch"})
+ABILITIES = frozenset({"join", "start", "abort_rollouts", "partial", "watch", "load"})
 """See `Generator.abilities`."""
 _NO_BOUND = 1 << 31
 _STEPS = {
@@ -50,7 +50,7 @@ _STEPS = {
 }
 
 
-class Engine:
+class Engine(Generator):
     """Generates completions for requests from one model.
 
     Args:
@@ -60,8 +60,8 @@ class Engine:
             takes; None: no bound.
         scheduler: "continuous" or "dynamic", perhaps with a refill order ("continuous+breadth"), or an object of your
             own (see schedule/scheduler.py).
-        seed: with a request's stream, a rollout's index and a token's position it decides every random number, so the
-            same request gives the same tokens in any batch.
+        seed: with a group's id, a rollout's index and a token's position it decides every random number, so the same
+            request gives the same tokens in any batch.
         tokenizer: needed for requests with stop strings; where a request names no stop tokens, its end token is one.
         forward: "graph", "fast" or "model" to insist on one of the decode steps; None: the fastest that covers the
             model.
@@ -94,7 +94,6 @@ class Engine:
         self.kv_cache_bytes = kv_cache_bytes
         self.seed = seed
         self.version = 0
-        self.num_ready = 0
         self.peak_kv_bytes = 0
         """Largest key-value memory held so far while rollouts ran, in bytes; set it to 0 to measure anew."""
         self.memory: MemoryPlan | None = None
@@ -106,61 +105,54 @@ class Engine:
         self._kv_memory = KVMemory(kv_cache_bytes)
         self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
         self._stats = EngineStats()
-        self._sequences: dict[str, list[Sequence]] = {}  # unfinished ones by request id
+        self._sequences: dict[str, dict[int, Sequence]] = {}  # unfinished ones: group's id -> index -> sequence
+        self._watch: Watch | None = None  # of all that is unfinished
         self._stepper: Stepper | None = None
-        self._ended: list[Ended] = []  # by a verb; handed out with the next step
+        self._ended: list[Ended] = []  # by a verb; handed out with the next poll
         self._num_arrived = 0
-        self._next_index: dict[str, int] = {}  # of each stream, behind the rollouts that there have been
-        self._own: set[str] | None = None  # request ids of the open call of `generate`
+        self._next_index: dict[str, int] = {}  # of each group, behind the rollouts that there have been
 
     # --- to generate ---
 
-    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
-        """Yield every completion as it finishes.
-
-        A consumer that stops early ends the call's rollouts without completions.
+    def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
+        """Let requests wait for the next `poll`; also while others run.
 
         Args:
-            requests: what is wanted.
-            watch: sees rollouts while they run; its forks come as further completions of their source's request.
+            requests: what is wanted. Those with an id that runs add other indices to its group.
+            watch: sees rollouts while they run; its forks come with the next indices of their groups.
 
         Raises:
-            UsageError: another call is open (use `submit` to add to it); or, before anything is generated: a repeated
-                id, rollouts that would draw the tokens of others that run, a prompt that with its limit exceeds the
-                model's window, a request that can never fit in `kv_cache_bytes`, stop strings without a tokenizer.
+            UsageError: another watch than that of the rollouts that are unfinished, a rollout that is unfinished, a
+                prompt that with its limit exceeds the model's window, a request that can never fit in
+                `kv_cache_bytes`, stop strings without a tokenizer. Nothing is submitted then.
         """
         wanted = list(requests)
-        self._check(wanted)
-        return self._generate(wanted, watch)
-
-    def submit(self, requests: Iterable[Request]) -> None:
-        """Let requests wait for the next `step`; also while others run. UsageError: as `generate`."""
-        wanted = list(requests)
-        self._check(wanted)
-        for request in wanted:
-            self._sequences[request.id] = self._new_sequences(request)
+        self._check(wanted, watch)
+        self._watch = watch
+        new = [sequence for request in wanted for sequence in self._new_sequences(request)]
         try:
-            self._enqueue([sequence for request in wanted for sequence in self._sequences[request.id]])
+            self._enqueue(new)
         except BaseException:
-            for request in wanted:
-                self._sequences.pop(request.id, None)
+            self._forget(new)
             raise
 
-    def step(self, watch: Watch | None = None) -> list[Completion]:
-        """Let rollouts start, show the watch those that are due, draw one token each, and return those that ended."""
-        if self._stepper is None:
-            return self._hand_out()
-        try:
-            with evaluating(self.model) if self.model.training else nullcontext(), torch.inference_mode():
-                self._ended += self._stepper.step(watch, self._obey)
-        except BaseException:
-            self._abandon()  # stopped half-way, the arrays do not fit together any more
-            raise
+    def poll(self, seconds: float | None = None) -> list[Completion]:
+        """Let rollouts start, show the watch those that are due, draw one token each, and return those that ended.
+
+        It works in the model's evaluation mode, and leaves each module's mode as it was. It never waits.
+        """
+        if self._stepper is not None:
+            try:
+                with evaluating(self.model) if self.model.training else nullcontext(), torch.inference_mode():
+                    self._ended += self._stepper.step(self._watch, self._obey)
+            except BaseException:
+                self._abandon()  # stopped half-way, the arrays do not fit together any more
+                raise
         return self._hand_out()
 
     @property
     def num_unfinished(self) -> int:
-        """Rollouts that wait, run, or have ended and come with the next step."""
+        """Rollouts that wait, run, or have ended and come with the next `poll`."""
         return len(self._ended) + (0 if self._stepper is None else self._stepper.num_active)
 
     def states(self) -> dict[Key, State]:
@@ -235,13 +227,10 @@ class Engine:
             history = history.first(num_tokens)
         if token is not None:
             self._check_token(source, len(history), token)
-        stream = source.request.random_stream
-        first = self._next_index[stream]
-        request = replace(source.request, num_rollouts=num_rollouts, first_index=first, stream=stream, starts={})
-        forks = self._new_sequences(request)
+        first = self._next_index[request_id]
+        forks = self._new_sequences(replace(source.request, num_rollouts=num_rollouts, first_index=first, starts={}))
         for fork in forks:
             fork.go_on(source, history, token)
-        self._sequences[request_id] += forks
         self._make_room()  # which may take all of them out
         num_joining = 0
         if self._stepper is not None and source.state == "running" and token is None and num_tokens is None:
@@ -253,37 +242,25 @@ class Engine:
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Take over new weights; those that already share memory with the engine's model are not copied.
 
-        Unfinished rollouts go on with the new weights: the keys and values of their tokens so far are recomputed, and
-        their completions name the version of each token. UsageError: a name that the model does not have, or another
-        shape.
+        Rollouts that run draw from the new weights behind the keys and values that they have, those of the weights
+        before; their completions name the version of each token. What starts later, or comes back to a row, is read
+        with the new weights. UsageError: a name that the model does not have, or another shape.
         """
         take_weights(self.model, named_tensors)
         self.version = version
         if self._stepper is not None:
-            self._stepper.cache.forget_all()
             self._stepper.use_weights(version)
             self.forward.refresh()  # otherwise `_open` does it
 
     # --- rollouts ---
 
-    def _generate(self, requests: list[Request], watch: Watch | None) -> Iterator[Completion]:
-        if self._own is not None:
-            raise UsageError("generate: another call is open; finish or close it, or add to it with submit()")
-        self._own = {request.id for request in requests}
-        try:
-            with evaluating(self.model):
-                self.submit(requests)
-                while self.num_unfinished > 0:
-                    ended = self.step(watch)
-                    for self.num_ready, completion in zip(reversed(range(len(ended))), ended, strict=True):
-                        yield completion
-        finally:
-            self.num_ready = 0
-            own, self._own = self._own, None
-            self._drop(own or set())
-
-    def _check(self, requests: list[Request]) -> None:
-        check_requests(self.model, requests, self._requests())
+    def _check(self, requests: list[Request], watch: Watch | None) -> None:
+        if self._sequences and watch is not self._watch:
+            raise UsageError(
+                f"submit with watch = {short(watch)} while {self.num_unfinished} rollouts are unfinished, whose watch "
+                f"is {short(self._watch)}: give the same one, or poll until nothing is unfinished"
+            )
+        check_requests(self.model, requests, self._sequences)
         self.plan(requests)
         for strings in {request.sampling.stop_strings for request in requests}:
             if strings and strings not in self._stop_strings:
@@ -296,16 +273,24 @@ class Engine:
     @property
     def _everyone(self) -> list[Sequence]:
         """Unfinished rollouts."""
-        return [sequence for sequences in self._sequences.values() for sequence in sequences]
+        return [sequence for group in self._sequences.values() for sequence in group.values()]
 
     def _new_sequences(self, request: Request) -> list[Sequence]:
         if request.sampling.stop_token_ids is None:
             stops = end_token_ids(self.model, self._tokenizer)
             request = replace(request, sampling=replace(request.sampling, stop_token_ids=stops))
         self._num_arrived += request.num_rollouts
-        stream = request.random_stream
-        self._next_index[stream] = max(request.indices.stop, self._next_index.get(stream, 0))
-        return new_sequences(request, self.seed, self._num_arrived - request.num_rollouts)
+        self._next_index[request.id] = max(request.indices.stop, self._next_index.get(request.id, 0))
+        new = new_sequences(request, self.seed, self._num_arrived - request.num_rollouts)
+        self._sequences.setdefault(request.id, {}).update((sequence.index, sequence) for sequence in new)
+        return new
+
+    def _forget(self, sequences: Iterable[Sequence]) -> None:
+        for sequence in sequences:
+            group = self._sequences.get(sequence.request.id, {})
+            group.pop(sequence.index, None)
+            if not group:
+                self._sequences.pop(sequence.request.id, None)
 
     def _enqueue(self, sequences: list[Sequence]) -> None:
         if sequences:
@@ -343,21 +328,12 @@ class Engine:
 
     def _hand_out(self) -> list[Completion]:
         ended, self._ended = self._ended, []
-        for sequence, _ in ended:
-            sequences = self._sequences[sequence.request.id]
-            sequences.remove(sequence)
-            if not sequences:
-                del self._sequences[sequence.request.id]
+        self._forget(sequence for sequence, _ in ended)
         if self._stepper is not None:
             self.peak_kv_bytes = max(self.peak_kv_bytes, self._kv_memory.take_peak())
             if not self._sequences:
                 self._close()
         return [sequence.completion(reason, self.version) for sequence, reason in ended]
-
-    def _drop(self, request_ids: set[str]) -> None:
-        """Forget what is left of these requests when a consumer stops early."""
-        self._end(find_sequences(self._sequences, request_ids))
-        self._hand_out()
 
     # --- the busy period: from the first rollout to the last, with the memory that it takes ---
 

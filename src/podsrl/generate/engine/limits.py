@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -169,26 +169,23 @@ def _fits(pool: KVPool, plan: MemoryPlan, max_rows: int, num_tokens: int | None)
 # --- which requests the model can serve ---
 
 
-def check_requests(model: Any, requests: Sequence[Request], running: Sequence[Request]) -> None:
+def check_requests(model: Any, requests: Sequence[Request], running: Mapping[str, Collection[int]]) -> None:
     """Check that the model can serve these requests.
 
-    UsageError: a repeated id, two requests that run at once and would draw the same random numbers, a prompt that with
-    its limit exceeds `row_limit`, a token outside the vocabulary, or a model whose cache is not supported over that
-    length. The `running` ones are those that are unfinished.
+    UsageError: a rollout that is unfinished or asked for twice, a prompt that with its limit exceeds `row_limit`, a
+    token outside the vocabulary, or a model whose cache is not supported over that length. `running` are the indices of
+    the unfinished rollouts of each group.
     """
-    seen = {request.id for request in running}
-    by_stream: dict[str, list[Request]] = {}
-    for request in running:
-        by_stream.setdefault(request.random_stream, []).append(request)
+    taken = {request.id: set(running.get(request.id, ())) for request in requests}
     limit = row_limit(model)
     vocabulary = model.get_input_embeddings().weight.shape[0]
     for request in requests:
-        if request.id in seen:
-            raise UsageError(f"request id {request.id!r} is used twice: give every request that runs its own id")
-        seen.add(request.id)
-        others = by_stream.setdefault(request.random_stream, [])
-        _check_stream(request, others)
-        others.append(request)
+        if twice := taken[request.id].intersection(request.indices):
+            raise UsageError(
+                f"request {request.id!r} with first_index = {request.first_index}: rollout {min(twice)} of this group "
+                "is unfinished or asked for twice, and would draw the same tokens: give other indices, or another id"
+            )
+        taken[request.id].update(request.indices)
         ids = (*request.prompt_ids, *chain.from_iterable(start.token_ids for start in request.starts.values()))
         low, high = min(ids), max(ids)
         if not 0 <= low <= high < vocabulary:
@@ -203,17 +200,6 @@ def check_requests(model: Any, requests: Sequence[Request], running: Sequence[Re
             )
     if requests:
         new_prompt_cache(model, max(map(_total, requests)))
-
-
-def _check_stream(request: Request, others: Iterable[Request]) -> None:
-    for other in others:
-        first, last = max(request.indices[0], other.indices[0]), min(request.indices[-1], other.indices[-1])
-        if first <= last:
-            raise UsageError(
-                f"request {request.id!r} with first_index = {request.first_index}: rollouts {first} to {last} of "
-                f"stream {request.random_stream!r} run already in request {other.id!r}, and would draw the same "
-                "tokens: start after its last index, or give another stream"
-            )
 
 
 def _total(request: Request) -> int:

@@ -1,11 +1,11 @@
-"""Random numbers that depend on (seed, stream, rollout index, position) and on nothing else.
+"""Random numbers that depend on (seed, group's id, rollout index, position) and on nothing else.
 
 So a rollout's tokens do not depend on its batch, its slot or the order of work, and a resumed run needs no generator
 state: the numbers are a hash of where they are used (a counter-based generator, Salmon et al. 2011, here with the
 SplitMix64 finaliser of Steele et al. 2014).
 
-    request_key(seed, stream)  ->  row_keys(keys, indices)  ->  uniforms_at(row_keys, positions)
-     once per request              once per rollout             every step
+    request_key(seed, id)  ->  row_keys(keys, indices)  ->  uniforms_at(row_keys, positions)
+     once per request          once per rollout             every step
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNUSED_BITS = np.uint64(11)
 
 
 def request_key(seed: int, request_id: str) -> np.uint64:
-    """64 bits for a request's stream, which is its id unless it names another; any text.
+    """64 bits for a group's id; any text.
 
     Example:
         >>> len({int(request_key(seed, name)) for seed, name in [(0, "a"), (0, "a"), (1, "a"), (0, "b")]})

@@ -159,12 +159,6 @@ class Rows:
         """A copy of what a running sequence has made."""
         return self._histories(np.array([self.sequences.index(sequence)]))[0]
 
-    def prefix_of_row(self, row: int) -> tuple[int, ...]:
-        """All tokens of a row, the newest one included."""
-        member = int(np.flatnonzero(self.row_of == row)[0])
-        sequence = self.sequences[member]
-        return sequence.request.prompt_ids + tuple(self._histories(np.array([member]))[0].tokens.tolist())
-
     # --- a step ---
 
     def record(self, tokens: Ints, logprobs: npt.NDArray[np.float32]) -> None:

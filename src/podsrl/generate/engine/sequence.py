@@ -9,7 +9,7 @@
     idle      known to the engine alone: just submitted, or on the way to another state
     waiting   in the queue, until the scheduler admits it
     running   on a row of the batch: one token per step (a fork of a running sequence starts there)
-    ended     finished or aborted; its completion is handed out with the next step
+    ended     finished or aborted; its completion is handed out with the next poll
 
 A preempted sequence goes from running through idle to waiting.
 """
@@ -33,7 +33,7 @@ from podsrl.types import Begun, Completion, FinishReason
 
 State = Literal["idle", "waiting", "running", "ended"]
 Ids = Iterable[str | Key]
-"""Request ids, or (request id, rollout index) pairs."""
+"""Groups' ids, or (group's id, rollout index) pairs."""
 
 _NEXT: Mapping[State, tuple[State, ...]] = {
     "idle": ("waiting", "running", "ended"),
@@ -82,8 +82,10 @@ class Sequence:
     """(tokens made before, version): from there on the weights of that version draw its tokens. Before the first mark
     there are given tokens alone."""
     given: tuple[tuple[int, int], ...] = ()
-    """As in `Begun`; so are the next three."""
+    """As in `Begun`; so are the next five."""
     noted: tuple[float, ...] = ()
+    calls: tuple[bool, ...] = ()
+    earned: tuple[float, ...] = ()
     num_shared: int = 0
     forked_from: int | None = None
     num_shown: int = -1
@@ -134,6 +136,8 @@ class Sequence:
             versions=self.versions(),
             given=self.given,
             noted=self.noted,
+            calls=self.calls,
+            earned=self.earned,
             num_shared=self.num_shared,
             forked_from=self.forked_from,
         )
@@ -142,6 +146,7 @@ class Sequence:
         """Go on from there."""
         self.history = History(np.array(start.token_ids, np.int32), np.array(start.logprobs, np.float32))
         self.job.num_tokens, self.given, self.noted = len(start.token_ids), start.given, start.noted
+        self.calls, self.earned, self.num_shared = start.calls, start.earned, start.num_shared
         if start.num_drawn > 0:
             for place, version in enumerate(start.versions or (start.version,)):
                 self.mark(place, version)
@@ -160,24 +165,25 @@ class Sequence:
 
 def new_sequences(request: Request, seed: int, first_order: int) -> list[Sequence]:
     """The request's rollouts; `first_order` is the first one's arrival number."""
-    indices, stream = request.indices, request.random_stream
-    keys = row_keys(np.full(len(indices), request_key(seed, stream)), indices)
+    indices = request.indices
+    keys = row_keys(np.full(len(indices), request_key(seed, request.id)), indices)
     length, limit = len(request.prompt_ids), request.sampling.max_new_tokens
-    jobs = [Job(stream, index, length, limit, order=first_order + i) for i, index in enumerate(indices)]
+    jobs = [Job(request.id, index, length, limit, order=first_order + i) for i, index in enumerate(indices)]
     sequences = [Sequence(request, job.index, job, key) for job, key in zip(jobs, keys, strict=True)]
     for index, start in request.starts.items():
         sequences[index - request.first_index].begin(start)
     return sequences
 
 
-def find_sequences(by_request: Mapping[str, list[Sequence]], ids: Ids) -> list[Sequence]:
+def find_sequences(groups: Mapping[str, Mapping[int, Sequence]], ids: Ids) -> list[Sequence]:
     """Sequences of these ids that have not ended, each once. UsageError: one bare id instead of a list."""
     if isinstance(ids, str) or (isinstance(ids, tuple) and len(ids) == 2 and isinstance(ids[1], int)):
-        raise UsageError(f"ids = {ids!r}: wanted a list of request ids or of (request id, index), also for one")
+        raise UsageError(f"ids = {ids!r}: wanted a list of groups' ids or of (group's id, index), also for one")
     found: dict[Sequence, None] = {}
     for wanted in ids:
-        request_id, index = (wanted, None) if isinstance(wanted, str) else wanted
-        for sequence in by_request.get(request_id, ()):
-            if sequence.state != "ended" and index in (None, sequence.index):
+        name, index = (wanted, None) if isinstance(wanted, str) else wanted
+        group = groups.get(name, {})
+        for sequence in group.values() if index is None else [group[index]] if index in group else []:
+            if sequence.state != "ended":
                 found[sequence] = None
     return list(found)

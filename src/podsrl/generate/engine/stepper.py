@@ -73,7 +73,6 @@ class Stepper:
         self._device = pool.layout.device
         self._stop_strings = stop_strings
         self._version = version
-        self._must_recompute = False
         self._zones = Zones()
         self._fresh: list[tuple[Tensor, Tensor | None]] = []
         """Logits and hidden states of the rows that were just read, the last `_num_fresh` ones."""
@@ -127,9 +126,11 @@ class Stepper:
             self.has_empty_rows = True
 
     def use_weights(self, version: int) -> None:
-        """Draw from new weights from now on: running rows are recomputed before the next draw."""
+        """Draw from new weights from now on; running rows keep their keys and values, and no kept prompt is used."""
         self._version = version
-        self._must_recompute = True
+        self.cache.forget_all()
+        for sequence, num_tokens in zip(self.rows.sequences, self.rows.num_new.tolist(), strict=True):
+            sequence.mark(num_tokens, version)
 
     # --- a step ---
 
@@ -224,15 +225,12 @@ class Stepper:
     def _compute(self) -> tuple[Tensor, Tensor | None]:
         """Logits [R, V] after the newest token of every row, and the hidden states [R, D] where wanted."""
         rows, parts = self.rows, list[tuple[Tensor, Tensor | None]]()
-        if self._must_recompute:
-            for sequence, num_tokens in zip(rows.sequences, rows.num_new.tolist(), strict=True):
-                sequence.mark(num_tokens, self._version)
         num_old = rows.num_rows - self._num_fresh
         if num_old > 0:
-            parts.append(self._recompute(num_old) if self._must_recompute else self._decode(num_old))
+            parts.append(self._decode(num_old))
             rows.lengths[:num_old] += 1
         parts += self._fresh
-        self._fresh, self._num_fresh, self._must_recompute = [], 0, False
+        self._fresh, self._num_fresh = [], 0
         stats = self.stats
         stats.rows_used = max(stats.rows_used, rows.num_rows)
         stats.slots_used = max(stats.slots_used, len(rows))
@@ -254,14 +252,6 @@ class Stepper:
         zones = () if is_even else self._zones.at(lengths + 1)
         output = self._forward(Step(tokens, positions, length, is_even, zones, self._want_hidden), self._pool)
         return output.logits, output.hidden
-
-    def _recompute(self, num_rows: int) -> tuple[Tensor, Tensor | None]:
-        """Read all tokens of rows 0 .. num_rows - 1 with the new weights."""
-        prefixes = [self.rows.prefix_of_row(row) for row in range(num_rows)]
-        self._pool.reserve(self.rows.num_rows, max(map(len, prefixes)))
-        self.stats.recomputed_tokens += sum(map(len, prefixes))
-        read = self._forward.read(prefixes, self._pool, range(num_rows))
-        return read.logits, read.hidden
 
     # --- the draw ---
 
@@ -341,7 +331,6 @@ class Stepper:
         places = dict(zip(keys, members.tolist(), strict=True))
         return Live(
             keys=keys,
-            groups=[sequence.request.random_stream for sequence in sequences],
             num_tokens=self.rows.num_new[members].tolist(),
             random_keys=self.rows.random_keys[members],
             row_of=row_of,
@@ -367,9 +356,8 @@ class Stepper:
     # --- enter and exit ---
 
     def _enter(self, sequences: list[Sequence], rows: list[int]) -> None:
-        if not self._must_recompute:  # else `_compute` does it
-            for sequence in sequences:
-                sequence.mark(len(sequence.history), self._version)
+        for sequence in sequences:
+            sequence.mark(len(sequence.history), self._version)
         self.rows.add(sequences, rows)
         for sequence in sequences:
             sequence.move("running")

@@ -19,7 +19,7 @@ class Job:
     """
 
     request_id: str
-    """Of the group: the request's `stream`, which is its id unless it joins another request's group."""
+    """Of the group."""
     index: int
     """Which of the group's rollouts, from 0."""
     prompt_length: int

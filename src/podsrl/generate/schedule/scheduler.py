@@ -8,7 +8,7 @@ one's own.
 
 A refill order may follow the name: "continuous+breadth" (`ORDERS` in job.py; fifo where none is given). A scheduler
 sees jobs, never tokens or tensors. What comes out of a rollout does not depend on the schedule: random numbers belong
-to (seed, stream, index, position).
+to (seed, group's id, index, position).
 """
 
 from __future__ import annotations
