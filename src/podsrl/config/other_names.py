@@ -1,4 +1,4 @@
-"""What the PODS paper, TRL, verl and OpenRLHF call the options of this package; for unknown keys and the docs.
+"""What the PODS paper, other trainers and earlier versions call the options of this package; for unknown keys and docs.
 
 The names stand in `other_names.toml`.
 """
@@ -16,7 +16,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
-    """What another library or the paper calls an option."""
+    """What another library, the paper or an earlier version calls an option."""
 
     origin: str
     theirs: str
@@ -47,7 +47,7 @@ def other_names() -> tuple[OtherName, ...]:
 
 
 def find_other_names(key: str) -> list[OtherName]:
-    """Entries of a key that is a name of the paper, TRL, verl or OpenRLHF; its last parts are enough.
+    """Entries of a key that is a name of the paper, another trainer or an earlier version; its last parts are enough.
 
     Several libraries may call different things so. An entry of the longest end counts, and a form such as "vllm.*" only
     where no entry has that name.

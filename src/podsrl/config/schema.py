@@ -480,32 +480,67 @@ class OrderConfig(Section):
     """Which groups are under way, which of them make a step, and what becomes of the others when new weights come;
     docs/orders.md."""
 
+    readers = {"most_age": ("take", ("first",))}
+
     ahead: Annotated[float, Field(ge=0, le=16)] = 0.0
-    """Groups under way beyond those of a step, as a share of `rollouts.num_prompts`: 0 generates, then trains; 1 has
-    one more step under way."""
+    """Groups under way beyond those of a step, as a share of `rollouts.num_prompts`. 0: a step is generated, then
+    trained on; 1: one more step is under way."""
     take: Literal["asked", "first"] = "asked"
-    """A step trains on the groups that it asked, whatever they last ("asked": `ahead` is a number of steps), or on the
-    groups that are whole first."""
+    """A step trains on the groups that were asked for it, however long they take ("asked": `ahead` is a number of
+    steps, which is the largest age too), or on the groups that are whole first ("first")."""
     rest: Literal["finish", "run", "put_off"] = "finish"
-    """New weights wait until nothing runs ("finish"); or they come between two tokens, behind the keys and values of the
-    old ones ("run"); or what runs is stopped, and goes on with its tokens, which the new weights read again
-    ("put_off")."""
+    """What happens to rollouts that run when new weights come. The weights wait until none runs ("finish"); or they
+    come between two tokens, behind the keys and values of the old ones ("run"); or the rollouts stop and go on with
+    their tokens, which the new weights read again ("put_off")."""
     most_age: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """No group is older than so many steps when it is trained on: it is not asked so early ("asked"), or the step waits
-    for it ("first"); None: no bound of its own."""
+    """With "first": a step waits for a group that would get older than so many steps; None: for none."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        """The values make one order."""
+        ahead, take = f"order.ahead = {self.ahead:g}", f"order.take = {self.take!r}"
+        rest = f"order.rest = {self.rest!r}"
+        for key, value, off in (("take", self.take, "asked"), ("rest", self.rest, "finish")):
+            if value != off and not self.is_ahead:
+                raise ValueError(
+                    f"order.{key} = {value!r} has no effect with order.ahead = 0: set order.ahead above 0, or leave "
+                    f"order.{key} out"
+                )
+        if self.take == "first" and self.rest == "finish":
+            raise ValueError(
+                f"{take} with {rest}, which waits for all groups: set order.rest = 'put_off' or 'run', or order.take = "
+                "'asked'"
+            )
+        if self.take == "asked" and self.ahead % 1:
+            raise ValueError(
+                f"{ahead} with {take}, which asks whole steps: wanted a whole number, or order.take = 'first'"
+            )
+        if self.rest == "finish" and self.ahead > 1:
+            raise ValueError(
+                f"{ahead} with {rest}: while a further step runs, no new weights would come; set order.ahead = 1, or "
+                "order.rest = 'run' or 'put_off'"
+            )
+        return self
 
     @property
     def is_ahead(self) -> bool:
         """Whether groups of later steps are under way."""
         return self.ahead > 0
 
+    @property
+    def steps_under_way(self) -> int:
+        """Steps of `num_groups` that are under way at a time, at most."""
+        return max(1, int(self.ahead)) if self.take == "asked" else 1
+
     def num_groups(self, num_prompts: int) -> int:
-        """Groups under way while a step that trains on so many is generated.
+        """Groups that are asked for a step that trains on so many, those that are left for later steps included.
 
         Example:
-            >>> OrderConfig(ahead=0.25, take="first", rest="put_off").num_groups(8), OrderConfig().num_groups(8)
+            >>> OrderConfig(ahead=0.25, take="first", rest="put_off").num_groups(8), OrderConfig(ahead=1).num_groups(8)
             (10, 8)
         """
+        if self.take == "asked":
+            return num_prompts
         return math.ceil(num_prompts * (1 + min(self.ahead, self.most_age or math.inf)) - 1e-9)
 
 

@@ -55,8 +55,8 @@ class View:
     round: int = 0
     """0 opens the step."""
     num_prompts: int
-    """New groups that a step wants: `rollouts.num_prompts`, P; with `replay.unfinished = "keep"` as many as there is
-    room for beside the groups that wait."""
+    """New groups that a step wants: `rollouts.num_prompts`, P; with `order.take = "first"` as many as there is
+    room for beside the groups under way."""
     num_rollouts: int
     """`rollouts.num_rollouts`, n."""
     num_train: int

@@ -146,7 +146,8 @@ class Sequence:
         """Go on from there."""
         self.history = History(np.array(start.token_ids, np.int32), np.array(start.logprobs, np.float32))
         self.job.num_tokens, self.given, self.noted = len(start.token_ids), start.given, start.noted
-        self.calls, self.earned, self.num_shared = start.calls, start.earned, start.num_shared
+        self.calls, self.earned = start.calls, start.earned
+        self.num_shared, self.forked_from = start.num_shared, start.forked_from
         if start.num_drawn > 0:
             for place, version in enumerate(start.versions or (start.version,)):
                 self.mark(place, version)
