@@ -63,9 +63,9 @@ def test_rewards_between_the_lowest_and_the_highest_sum_are_told() -> None:
 
 @pytest.mark.parametrize("close", ["certain", "until_mixed", "never"])
 def test_that_a_step_ahead_is_judged_too_late_is_told(close: str) -> None:
-    ahead = ("steps.name=ahead", "scale.generators=1")
+    ahead = ("order.ahead=1", "scale.generators=1")
     told = closing_advice(config_of(f"steer.close={close}", *ahead), {"correct": 1.0})
-    assert [each.startswith(f"steer.close = {close!r} with steps.name = 'ahead'") for each in told] == (
+    assert [each.startswith(f"steer.close = {close!r} with order.ahead = 1") for each in told] == (
         [] if close == "never" else [True]
     )
-    assert not closing_advice(config_of(f"steer.close={close}", *ahead, "steps.lag=0"), {"correct": 1.0})
+    assert not closing_advice(config_of(f"steer.close={close}", *ahead, "order.ahead=0"), {"correct": 1.0})

@@ -24,11 +24,8 @@ def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
         assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)
         assert "correct.proximal" not in no_effect(**apart) and "correct.drop" not in no_effect(**apart)
     assert "one optimizer step" in no_effect(correct={"rate": "effective"})["correct.rate"]
-    ahead = {"name": "ahead"}
-    assert "loss.clip" not in no_effect(loss={"clip": "none"}, steps=ahead)
-    assert "loss.clip" in no_effect(loss={"clip": "none"}, steps={**ahead, "lag": 0})
-    assert "steps.lag = 0" in no_effect(steps={**ahead, "lag": 0})["steps.name"]
-    assert "sync" in no_effect(steps={"lag": 0})["steps.lag"] and "steps.lag" not in no_effect(steps=ahead)
+    assert "loss.clip" not in no_effect(loss={"clip": "none"}, order={"ahead": 1})
+    assert "loss.clip" in no_effect(loss={"clip": "none"}, order={"ahead": 0})
     assert "record.num_groups" not in no_effect(record={"num_groups": 9})
     assert "neither" in no_effect(rollouts={"scheduler": "dynamic"})["rollouts.scheduler"]
     assert "rollouts.scheduler" not in no_effect(rollouts={"scheduler": "dynamic", "num_slots": 8})

@@ -20,9 +20,11 @@ OWN = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=correct")
 BATCH = ('task.rewards={"light_rewards:varied" = 1.0}', "task.correct=correct")
 RANDOM, FORKED = ("steer.prune=random", "options.random.at=3"), ("steer.branch=small_steering:Forked",)
 CERTAIN, MIXED = ("steer.close=certain",), ("steer.close=until_mixed",)
-KEPT = ("replay.unfinished=keep", "replay.surplus=2")
+FIRST = ("order.ahead=1", "order.take=first", "order.rest=put_off")
+RUNS = ("order.ahead=2", "order.rest=run")
 ECHO = ("task.environment=environments:echo",)
-AHEAD = ("steps.name=ahead",)
+AHEAD = ("order.ahead=1",)
+BESIDE = "rollouts.generator=beside:beside"
 TOOLS = ("task.tools=kitchen:price",)
 
 
@@ -60,23 +62,30 @@ REFUSED = [
     # what a generator cannot
     ((*FORKED, "rollouts.generator=vllm+http://127.0.0.1:9"), "steer.branch = ", "vllm+http", "'watch'", "'engine'"),
     ((*RANDOM, "rollouts.generator=vllm"), "steer.prune = 'random'", "'vllm'", "'watch'", "'engine'"),
-    ((*KEPT, "rollouts.generator=vllm"), "replay.unfinished = 'keep'", "'partial'", "'engine'"),
-    (AHEAD, "steps.name = 'ahead'", "'engine'", "'beside'", "scale.generators = 1", "steps.name = 'sync'"),
-    # groups that wait for later steps
-    ((*KEPT, *AHEAD, "rollouts.generator=beside:beside"), "replay.unfinished = 'keep'", "'ahead'", "'sync'"),
-    ((*KEPT, "budget.enough=mixed"), "replay.unfinished = 'keep'", "budget.enough = 'mixed'", "'one_round'"),
-    ((*KEPT, "budget.rollouts=harder"), "replay.unfinished = 'keep'", "budget.rollouts = 'harder'", "'equal'"),
-    ((*KEPT, *MIXED), "replay.unfinished = 'keep'", "steer.close = 'until_mixed'", "steer.close = 'never'"),
-    ((*KEPT, *RANDOM), "replay.unfinished = 'keep'", "steer.prune = 'random'", "steer.prune = 'never'"),
-    ((*KEPT, "scale.generators=1"), "replay.unfinished = 'keep'", "scale.generators = 1", "scale.generators = 0"),
-    ((*KEPT, *BATCH), "replay.unfinished = 'keep'", "'light_rewards:varied'", "'drop'"),
-    ((*KEPT, *ECHO), "replay.unfinished = 'keep'", "environments:echo", "'drop'"),
-    (("replay.surplus=1.5",), "replay.surplus = 1.5 has no effect with replay.unfinished = 'drop'"),
-    (("replay.most_age=2",), "replay.most_age = 2 has no effect"),
-    (("replay.unfinished=keep", "replay.surplus=1"), "replay.surplus"),
-    (("replay.unfinished=keep", "replay.surplus=2.1"), "replay.surplus"),
-    (("replay.unfinished=keep", "replay.most_age=0"), "replay.most_age"),
-    (("replay.unfinished=hold",), "replay.unfinished"),
+    ((*FIRST, "rollouts.generator=vllm"), "order.rest = 'put_off'", "'partial'", "'engine'"),
+    (AHEAD, "order.ahead = 1 ", "'engine'", "'beside'", "scale.generators = 1", "set order.ahead = 0"),
+    # what is under way
+    ((*FIRST, "budget.enough=mixed"), "order.take = 'first'", "budget.enough = 'mixed'", "'one_round'"),
+    ((*FIRST, "budget.rollouts=harder"), "order.take = 'first'", "budget.rollouts = 'harder'", "'equal'"),
+    ((*FIRST, *MIXED), "order.take = 'first'", "steer.close = 'until_mixed'", "steer.close = 'never'"),
+    ((*FIRST, *RANDOM), "order.rest = 'put_off'", "steer.prune = 'random'", "steer.prune = 'never'"),
+    ((*RUNS, *FORKED), "order.rest = 'run'", "steer.branch = ", "order.rest = 'finish'"),
+    (("order.take=first",), "order.take = 'first' has no effect with order.ahead = 0: set order.ahead above 0"),
+    (("order.rest=run",), "order.rest = 'run' has no effect with order.ahead = 0"),
+    (("order.most_age=2",), "order.most_age = 2 has no effect with order.take = 'asked'"),
+    (("order.ahead=0.5", "order.take=first"), "order.take = 'first' with order.rest = 'finish'", "'put_off' or 'run'"),
+    (("order.ahead=0.5", "order.rest=run"), "order.ahead = 0.5 with order.take = 'asked'", "a whole number"),
+    (("order.ahead=2", BESIDE), "order.ahead = 2 with order.rest = 'finish'", "set order.ahead = 1, or", "'run'"),
+    ((*FIRST, "order.most_age=0"), "order.most_age"),
+    (("order.ahead=-1",), "order.ahead"),
+    (("order.ahead=17", "order.rest=run"), "order.ahead"),
+    (("order.rest=keep",), "order.rest", "put_off"),
+    # names of earlier versions
+    (("steps.name=ahead",), "unknown key 'steps.name'. Did you mean 'order.ahead' (formerly: ", '1 for "ahead"'),
+    (("steps.lag=0",), "'order.ahead' (formerly: steps.lag; the number of steps)"),
+    (("replay.unfinished=keep",), "'order.rest' (formerly: ", '"put_off" for "keep"'),
+    (("replay.surplus=1.25",), "'order.ahead' (formerly: ", "0.25 for 1.25"),
+    (("replay.most_age=4",), "'order.most_age' (formerly: replay.most_age)"),
     # tools, environments
     ((*TOOLS, *ECHO), "task.tools", "task.environment = 'environments:echo'", "leave one of them out"),
     (TOOLS, "task.tools", "set task.chat = true"),
@@ -103,6 +112,23 @@ def test_what_does_not_go_together_is_refused(case: tuple[Sequence[str], ...]) -
         prepare(config_of(*SMALL, *overrides))
     text = str(error.value)
     assert "\n" not in text and all(part in text for part in named), text
+
+
+@each(
+    "overrides",
+    [
+        (*AHEAD, BESIDE),
+        RUNS,
+        (*RUNS, BESIDE, *MIXED),
+        FIRST,
+        (*FIRST, *BATCH),
+        (*FIRST, *ECHO),
+        (*FIRST, "scale.generators=1"),
+        ("order.ahead=0.25", "order.take=first", "order.rest=run", "order.most_age=3", "scale.generators=1"),
+    ],
+)
+def test_orders_that_go_with_the_rest_of_a_run(overrides: Sequence[str]) -> None:
+    prepare(config_of(*SMALL, *overrides)).close()
 
 
 @each(

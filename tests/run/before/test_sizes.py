@@ -166,7 +166,7 @@ def test_the_largest_group_is_that_with_its_forks() -> None:
 
 
 def test_a_part_is_asked_for_its_most_of_the_groups_under_way_too() -> None:
-    options = ["replay.unfinished=keep", "replay.surplus=1.5", "rollouts.num_prompts=4"]
+    options = ["order.ahead=0.5", "order.take=first", "order.rest=put_off", "rollouts.num_prompts=4"]
     assert at_most(load_config("mixed", options)).rollouts.num_prompts == 6
     nudged = [*options, "rollouts.num_rollouts=4", "select.num_kept=4", "budget.guide=nudge", "options.nudge.count=6"]
     hints = "options.nudge.hints=podsrl.tasks.arithmetic:first_words"

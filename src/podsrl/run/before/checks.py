@@ -23,7 +23,8 @@ _ABILITIES = {
     "start": ("rollouts that go on behind given tokens", _ENGINE),
     "partial": ("the tokens of rollouts that it stops", _ENGINE),
     "watch": ("rollouts that are seen while they are generated", _ENGINE),
-    "beside": ("generation beside the update", "set scale.generators = 1, name servers, or set steps.name = 'sync'"),
+    "beside": ("generation beside the update", "set scale.generators = 1, name servers, or set order.ahead = 0"),
+    "load": ("new weights while rollouts run", "set order.rest = 'finish' or 'put_off'"),
 }
 """Ability of a generator -> what it is, and where to find it."""
 
@@ -67,12 +68,18 @@ def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bo
 
 def needs(config: RunConfig) -> list[tuple[str, str]]:
     """What the options of a run want of its generator: (option, ability of `Generator.abilities`)."""
-    found = [("steps.name = 'ahead'", "beside")] if config.steps.is_ahead else []
+    order, found = config.order, list[tuple[str, str]]()
+    if order.is_ahead and order.rest == "finish":
+        found.append((f"order.ahead = {order.ahead:g}", "beside"))
+    if order.rest == "run":
+        found.append(("order.rest = 'run'", "load"))
+    if order.rest == "put_off":
+        found += [("order.rest = 'put_off'", ability) for ability in (*GO_ON, "partial")]
+    if order.take == "first":
+        found += [("order.take = 'first'", ability) for ability in GO_ON]
     for option, name in (("steer.prune", config.steer.prune), ("steer.branch", config.steer.branch)):
         if name != "never":
             found.append((f"{option} = {name!r}", "watch"))
-    if config.replay.unfinished == "keep":
-        found += [("replay.unfinished = 'keep'", ability) for ability in (*GO_ON, "partial")]
     return found
 
 
@@ -80,7 +87,7 @@ def check_kind(config: RunConfig, kind: Kind) -> None:
     """What is known of a generator before it is made goes with the options; of the user's own, nothing is."""
     if kind.own:
         return
-    abilities = {*GO_ON, *(("watch", "partial") if kind.is_watching else ())}
+    abilities = {*GO_ON, "load", *(("watch", "partial") if kind.is_watching else ())}
     if kind.is_beside or config.scale.generators:
         abilities.add("beside")
     check_abilities(needs(config), repr(config.rollouts.generator), abilities)

@@ -24,7 +24,8 @@ rank; V vocabulary; R rows generated at once.
                     form, its log-softmax and one gradient; on a GPU with Triton the head's output alone, chunk·V·b
     key-values      R·(prompt + completion)·2·k·L·b, at most rollouts.kv_cache_bytes; half more where nothing
                     bounds it, since memory that grows is held old and new for a moment
-    kept ones       as many, up to 256 MiB: the engine keeps a small pool for the next step
+    kept ones       as many, up to 256 MiB: the engine keeps a small pool for the next step; with order.rest = "run" all
+                    key-values, of all rollouts under way, stay
     decode          R·V·(b + 8): a decode step's logits and what the sampler makes of them
 
 Generation and update do not overlap, so the peak is what is always there and the larger of the two. Against what small
@@ -221,12 +222,16 @@ def _generate(config: RunConfig, shape: ModelShape, num_processes: int) -> list[
     todo, rollouts = work(config, num_processes), config.rollouts
     row = todo.row_tokens * kv_bytes_per_token(config, shape)
     bound = rollouts.kv_cache_bytes or None
-    rows = max(todo.num_rows, todo.num_eval_rows)
+    rows = max(todo.num_rows * config.order.steps_under_way, todo.num_eval_rows)
     rows = min(rows, rollouts.num_slots or rows)
     pool = min(rows * row, bound) if bound else rows * row
     rows = min(rows, bound // row if bound else rows)
+    keys_values: list[tuple[str, Phase, float]] = [("key-values", "generate", pool if bound else pool * 1.5)]
+    if config.order.rest == "run":  # they stay while the update runs
+        keys_values = [("key-values", "always", keys_values[0][2])]
+    else:
+        keys_values.append(("kept key-values", "update", min(pool, SPARE_BYTES)))
     return [
-        ("key-values", "generate", pool if bound else pool * 1.5),
-        ("kept key-values", "update", min(pool, SPARE_BYTES)),
+        *keys_values,
         ("decode", "generate", rows * shape.vocabulary * (BYTES[config.model.dtype] + 8)),
     ]

@@ -30,13 +30,11 @@ _EXCLUSIONS = (
     _Exclusion(
         "replay.wait",
         "when a step ends, a group has to have what was asked",
-        ("steps.name", "steer.close", "steer.branch", "replay.unfinished", "replay.repair"),
+        ("order.ahead", "steer.close", "steer.branch", "replay.repair"),
     ),
-    _Exclusion("replay.unfinished", "a step that ends early has nothing beside it", ("steps.name",)),
-    _Exclusion("replay.unfinished", "the groups that wait are asked once, whole", ("budget.enough", "budget.rollouts")),
-    _Exclusion("replay.unfinished", "either would end rollouts of the other", ("steer.close", "steer.prune")),
-    _Exclusion("replay.unfinished", "a fork would wait without its source", ("steer.branch",)),
-    _Exclusion("replay.unfinished", "which groups are whole first would be up to their clocks", ("scale.generators",)),
+    _Exclusion("order.take", "the groups under way are asked once, whole", ("budget.enough", "budget.rollouts")),
+    _Exclusion("order.take", "either would end rollouts of the other", ("steer.close",)),
+    _Exclusion("order.rest", "what watches a rollout has learned by its next token", ("steer.prune", "steer.branch")),
     _Exclusion("steer.close", "each of them decides how many rollouts a question gets", ("budget.rollouts",)),
     _Exclusion("steer.close", "a closed group cannot be cut into equal chunks", ("select.num_chunks",)),
     _Exclusion("steer.close", "forks would hang on when a group is closed", ("steer.branch",)),
@@ -108,24 +106,21 @@ def _check_counts(config: RunConfig, slots: Slots) -> None:
 
 
 def check_pieces(config: RunConfig, scorer: Scorer | None, environment: Environment | None) -> None:
-    """Check that rollouts that are ended, closed or interrupted one by one can be judged one by one, as they come.
+    """Check that rollouts that are closed can be judged one by one, and that those that are watched have one turn.
 
     Raises:
         UsageError: a reward function gets all of them in one call, or an environment answers between their turns.
     """
-    steer, unfinished = config.steer, config.replay.unfinished
-    if scorer is not None and scorer.batches:
-        for option, got, off in (("steer.close", steer.close, "never"), ("replay.unfinished", unfinished, "drop")):
-            if got != off:
-                raise UsageError(
-                    f"{option} = {got!r} judges rollouts one by one, and the reward function {scorer.batches[0]!r} "
-                    f"takes a batch of completions: write it as f(task, completion), or set {option} = {off!r}"
-                )
+    steer = config.steer
+    if scorer is not None and scorer.batches and steer.close != "never":
+        raise UsageError(
+            f"steer.close = {steer.close!r} judges rollouts one by one, and the reward function {scorer.batches[0]!r} "
+            "takes a batch of completions: write it as f(task, completion), or set steer.close = 'never'"
+        )
     if environment is not None:
-        watched = (("steer.prune", steer.prune, "never"), ("steer.branch", steer.branch, "never"))
-        for option, got, off in (*watched, ("replay.unfinished", unfinished, "drop")):
-            if got != off:
+        for option, got in (("steer.prune", steer.prune), ("steer.branch", steer.branch)):
+            if got != "never":
                 raise UsageError(
                     f"{option} = {got!r} is for rollouts that are written in one go, and {environment.option} answers "
-                    f"between their turns: set {option} = {off!r}, or leave the other out"
+                    f"between their turns: set {option} = 'never', or leave the other out"
                 )

@@ -57,7 +57,7 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
         >>> without_effect(RunConfig.model_validate({"scale": {"strategy": "fsdp2"}}), 1)["scale.strategy"]
         'there is only one process'
     """
-    rollouts, select, optim, model, steps = config.rollouts, config.select, config.optim, config.model, config.steps
+    rollouts, select, optim, model = config.rollouts, config.select, config.optim, config.model
     has_budget, keeps_whole = config.budget != BudgetConfig(), select.rule == "keep_all"
     keeps_all = (
         not has_budget
@@ -70,7 +70,7 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
     has_dropout = config.lora is not None and config.lora.dropout > 0
     others = config.replay != ReplayConfig() or config.correct.proximal == "average"
     # Else the policies of sampler and update differ, or that of the bound is another.
-    is_on_policy = optim.num_updates == 1 and not (is_filtered or has_dropout or steps.is_ahead or others)
+    is_on_policy = optim.num_updates == 1 and not (is_filtered or has_dropout or config.order.is_ahead or others)
     is_here = model.path.startswith(("builtin:", "package:")) or Path(model.path).expanduser().is_dir()
     rows = [
         (
@@ -91,8 +91,6 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
         *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high", "bound")),
         *((f"correct.{name}", is_on_policy, _RATIOS) for name in CorrectConfig.model_fields),
         ("optim.prefix_sharing", optim.packing == "off", "prompts are shared in packed rows only"),
-        ("steps.lag", steps.name == "sync", "steps.name = 'sync': no step is generated ahead"),
-        ("steps.name", steps.name == "ahead" and not steps.is_ahead, "steps.lag = 0: no step is generated ahead"),
         (
             "record.num_groups",
             config.record.groups_every_steps == 0,

@@ -40,6 +40,7 @@ from podsrl.run.before.environment import check_earned, find_environment, talkin
 from podsrl.run.before.exclusions import check_exclusions, check_pieces
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.offline import skip_unreachable_hub
+from podsrl.run.before.order import order_notes
 from podsrl.run.before.prompt_lengths import fit_prompts, looked_at
 from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.settle import settle
@@ -133,6 +134,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
         *turn_notes(config, found.environment),
         eval_note(config),
         *costs_notes(config),
+        *order_notes(config, talks=found.environment is not None),
         *replay_notes(config, found.slots),
     )
     return Prepared(**{each.name: getattr(found, each.name) for each in fields(Found)}, notes=notes)

@@ -1,4 +1,4 @@
-"""Groups of earlier steps and of other runs: whether several processes can train on them, and what memory they take."""
+"""Groups of other steps and of other runs: whether several processes can train on them, and what memory they take."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TOKEN_BYTES = 72
 
 def check_replay(config: RunConfig, slots: Slots, num_processes: int) -> None:
     """UsageError: several processes would train on different groups, by what each sees when."""
-    if num_processes > 1 and config.replay.unfinished == "keep":
+    if num_processes > 1 and config.order.take == "first":
         raise UsageError(
-            f"replay.unfinished = 'keep' with {num_processes} processes: which groups are whole first would be up to "
-            "their clocks; start one process, or set replay.unfinished = 'drop'"
+            f"order.take = 'first' with {num_processes} processes: which groups are whole first would be up to their "
+            "clocks; start one process, or set order.take = 'asked'"
         )
     [recall] = slots["replay.groups"]
     if num_processes > 1 and getattr(recall.part, "reads_others", False):
@@ -28,16 +28,17 @@ def check_replay(config: RunConfig, slots: Slots, num_processes: int) -> None:
 
 
 def replay_notes(config: RunConfig, slots: Slots) -> tuple[str, ...]:
-    """A line for a part of `replay.groups` that tells by `most_groups` how many it keeps, and for groups that wait.
+    """A line for a part that tells by `most_groups` how many groups it keeps, and for groups under way of later steps.
 
     Raises:
         UsageError: so many do not fit into the memory of this machine.
     """
     [recall] = slots["replay.groups"]
-    waiting = config.replay.num_groups(config.rollouts.num_prompts) - config.rollouts.num_prompts
+    order, num_prompts = config.order, config.rollouts.num_prompts
+    ahead = order.num_groups(num_prompts) - num_prompts if order.take == "first" else int(order.ahead) * num_prompts
     [wait] = slots["replay.wait"]
     kept = [(filled.option, getattr(filled.part, "most_groups", 0)) for filled in (recall, wait)]
-    kept.append(("replay.unfinished = 'keep'", waiting))
+    kept.append((f"order.ahead = {order.ahead:g}", ahead))
     return tuple(_note(option, most, config, slots) for option, most in kept if most)
 
 

@@ -28,7 +28,7 @@ class Work:
     row_tokens: int
     """Prompt and completion."""
     num_rows: int
-    """Rows generated at once, while training."""
+    """Rows that a step asks for at once, while training."""
     num_eval_rows: int
     """Rows that an evaluation asks for; 0 where their number is not known before the data is read."""
     update_tokens: int
@@ -62,7 +62,7 @@ def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
     """
     if not _other_parts(config):
         return config
-    slots, num_groups = slots or make_parts(config), config.replay.num_groups(config.rollouts.num_prompts)
+    slots, num_groups = slots or make_parts(config), config.order.num_groups(config.rollouts.num_prompts)
     num_prompts, num_rollouts = slots.most(num_groups, config.rollouts.num_rollouts)
     return with_values(config, rollouts={"num_prompts": num_prompts, "num_rollouts": num_rollouts})
 
@@ -148,4 +148,4 @@ def _other_parts(config: RunConfig) -> dict[str, str]:
     others = {f"budget.{slot}": name for slot, name in budget.items() if name != default[slot]}
     others |= {} if branch == "never" else {"steer.branch": branch}
     others |= {} if config.replay.repair == "never" else {"replay.repair": config.replay.repair}
-    return others if config.replay.unfinished == "drop" else {**others, "replay.unfinished": "keep"}
+    return others if config.order.take == "asked" else {**others, "order.take": "first"}
