@@ -38,10 +38,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from benchmarks.kills.compare import OF_THE_CLOCK  # noqa: E402
 from benchmarks.kills.schedules import MIXED, SCHEDULES  # noqa: E402
 
-RENAMED: Mapping[str, str | None] = MappingProxyType({})
+RENAMED: Mapping[str, str | None] = MappingProxyType(
+    {"order.ahead=1": "steps.name=ahead", "order.ahead=1.0": "replay.surplus=2"}
+)
 """Name of an option, metric or entry of a state -> its name at the other commit; None: there was none.
 
-Empty it once no commit is compared that has the old names."""
+An option with a value, as the cases write it, stands for another with its own value. Empty it once no commit is
+compared that has the old names."""
 GONE = frozenset({"matmul"})
 """Entries of a state that only older commits have."""
 RECIPES = "src/podsrl/config/recipes"
@@ -65,6 +68,7 @@ ANY = {"task.rewards": "{any_correct = 1.0, math_correct = 1.0, answer_format = 
 OWN: Mapping[str, Mapping[str, str]] = {
     "columns": SCHEDULES["answers of several turns"][1],
     "systems/gigpo": {**SCHEDULES["answers of several turns"][1], "select.num_kept": "6"},
+    "systems/areal": {"scale.generators": "0", "order.rest": "put_off"},  # clocks decide nothing
     "systems/poise": {"select.num_kept": "6", "options.states.at": "[4, 8]"},
     **dict.fromkeys(("gsm8k", "math", "smol"), ANY),
     "systems/sapo": {"options.swarm.num": "3"},
@@ -77,7 +81,7 @@ MOMENTS: Mapping[str, tuple[int, str, Mapping[str, str]]] = {
     "two processes, one step ahead": (
         2,
         "mixed",
-        {**MIXED, "steps.name": "ahead", "scale.generators": "2", "scale.strategy": "fsdp2"},
+        {**MIXED, "order.ahead": "1", "scale.generators": "2", "scale.strategy": "fsdp2"},
     ),
 }
 """Beside the schedules: name -> number of processes, recipe, and what replaces its options."""
@@ -255,9 +259,9 @@ def translated(words: Sequence[str]) -> Iterator[str]:
     """A command of the newer side, by the names of the other."""
     for word in words:
         key, _, value = word.removeprefix("--").partition("=")
-        name = RENAMED.get(key, key)
+        name = RENAMED.get(f"{key}={value}", RENAMED.get(key, key))
         if name is not None:
-            yield word if name == key else f"--{name}={value}"
+            yield word if name == key else f"--{name}" if "=" in name else f"--{name}={value}"
 
 
 def renamed(value: Any) -> Any:

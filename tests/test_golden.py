@@ -49,10 +49,11 @@ def test_the_first_difference_has_its_place_and_both_values(
 
 
 def test_a_name_that_has_changed_is_translated_and_a_new_one_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(golden, "RENAMED", {"new/loss": "loss", "added": None})
+    monkeypatch.setattr(golden, "RENAMED", {"new/loss": "loss", "added": None, "kl=3": "beta=9"})
     assert golden.renamed({"lines": [{"new/loss": 1, "added": 2, "kl": 3}]}) == {"lines": [{"loss": 1, "kl": 3}]}
     words = ("train", "pods", "--new/loss=5", "--added=1", "--kl=2", "--plain")
     assert [*golden.translated(words)] == ["train", "pods", "--loss=5", "--kl=2", "--plain"]
+    assert [*golden.translated(("--kl=3", "--kl=33"))] == ["--beta=9", "--kl=33"]
 
 
 @pytest.mark.skipif(not (golden.ROOT / ".git").exists(), reason="no git repository")

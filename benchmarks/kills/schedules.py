@@ -61,7 +61,7 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "pods",
         {**_SMALL, "optim.num_minibatches": "2", "correct.proximal": "average", "correct.weight": "mask"},
     ),
-    "groups that wait": ("systems/april", {**MIXED, "replay.surplus": "2", "rollouts.num_slots": "9"}),
+    "groups that wait": ("systems/april", {**MIXED, "order.ahead": "1.0", "rollouts.num_slots": "9"}),
     "a buffer of pilots": (
         "systems/pilot_commit",
         {**MIXED, "options.pilot.pilots": "3", "optim.num_minibatches": "2"},
@@ -86,7 +86,7 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "answers of several turns": ("columns", {**_SMALL, "task.digits": "2", "rollouts.max_new_tokens": "32"}),
     "one step ahead, in a child process": (
         "pods",
-        {**_SMALL, "steps.name": "ahead", "scale.generators": "1", "optim.num_epochs": "2"},
+        {**_SMALL, "order.ahead": "1", "scale.generators": "1", "optim.num_epochs": "2"},
     ),
 }
 """Name -> recipe, and what replaces its options."""

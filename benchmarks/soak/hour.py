@@ -48,7 +48,7 @@ RUNS: Mapping[str, Mapping[str, str]] = {
         "rollouts.num_prompts": "2",
         "rollouts.num_rollouts": "16",
         "select.num_kept": "8",
-        "steps.name": "ahead",
+        "order.ahead": "1",
         "scale.generators": "1",
         "task.rewards": "{correct = 1.0, any_correct = 0.5}",
         "task.reward_workers": "1",

@@ -23,7 +23,7 @@ def test_a_budget_of_ones_own_is_refused_before_the_model_loads() -> None:
 
 @pytest.mark.parametrize(
     ("section", "option", "value"),
-    [("rollouts", "generator", "vllm"), ("scale", "generators", 1), ("steps", "name", "ahead")],
+    [("rollouts", "generator", "vllm"), ("scale", "generators", 1), ("order", "ahead", 1)],
 )
 def test_a_run_that_generates_elsewhere_is_not_planned(section: str, option: str, value: Any) -> None:
     config = RunConfig.model_validate({section: {option: value}})

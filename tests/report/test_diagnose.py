@@ -116,7 +116,7 @@ def test_a_run_without_a_step_is_told_so(tmp_path: Path) -> None:
 def test_what_the_run_has_is_not_advised(tmp_path: Path) -> None:
     assert [flags for _, flags in of(tmp_path).parts] == [
         ("budget.rollouts=worth", "select.rule=max_signal"),
-        ("steps.name=ahead",),
+        ("order.ahead=1",),
     ]
     [_, flags] = of(tmp_path, CONFIG.replace("[rollouts]", "[rollouts]\nmax_new_tokens = 48")).parts[0]
     assert flags == ("budget.rollouts=worth", "select.rule=max_signal")
@@ -132,7 +132,7 @@ def test_the_command_says_the_verdict_first(tmp_path: Path, pods: Callable[..., 
     folder = write_run(tmp_path / "run", steps=[step_line(1, **MIXED)])
     code, said, _ = pods("diagnose", str(folder))
     assert code == 0 and " is healthy: 100% of the groups" in " ".join(said.split("\n\n")[0].split())
-    assert f"pods train {folder}/config.toml --steps.name=ahead" in said
+    assert f"pods train {folder}/config.toml --order.ahead=1" in said
     facts = json.loads(pods("diagnose", str(folder), "--json")[1])
     assert facts["verdict"] == "healthy" and facts["savings"][0]["trained"] == 35 / 46
     assert len(facts["try_first"]) == 2

@@ -78,7 +78,7 @@ def test_rewards_of_workers_are_polled_and_change_no_group() -> None:
 
 def test_a_step_that_was_read_for_a_checkpoint_has_the_same_groups(tmp_path: Path) -> None:
     """It was generated whole, so only what was in vain is more."""
-    few = (CERTAIN, "rollouts.num_slots=8", "steps.name=ahead", "rollouts.generator=beside:beside")
+    few = (CERTAIN, "rollouts.num_slots=8", "order.ahead=1", "rollouts.generator=beside:beside")
     trainer, resumed = trainer_of(*few), trainer_of(*few)
     steps(trainer, 1)
     trainer.save(tmp_path, EXTRA)

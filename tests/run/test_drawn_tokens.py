@@ -52,7 +52,7 @@ CASES = {
         *(f"budget.{slot}=pilot" for slot in ("enough", "rollouts", "keep")),
         *("replay.wait=pilot", "options.pilot.pilots=3", "select.num_kept=6"),
     ),
-    "unfinished": ("replay.unfinished=keep", "replay.surplus=2"),
+    "unfinished": ("order.ahead=1", "order.take=first", "order.rest=put_off"),
 }
 
 

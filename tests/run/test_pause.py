@@ -16,7 +16,7 @@ from runs import flags, numbers
 from waiting import wait_for
 
 PAUSE = 3.0
-ORDERS = {"sync": (), "ahead": ("steps.name=ahead", "scale.generators=1")}
+ORDERS = {"sync": (), "ahead": ("order.ahead=1", "scale.generators=1")}
 """Of a step; "ahead" has begun the next one where the run stops, in a process of its own."""
 
 

@@ -148,7 +148,7 @@ def test_forks_of_guided_rollouts_have_the_prompt_of_their_source_and_later_roun
 
 
 def test_a_step_that_is_watched_when_a_checkpoint_is_saved_has_its_forks(tmp_path: Path) -> None:
-    trainer = trainer_of(*LEARNED, *FORKED, "steps.name=ahead", "rollouts.generator=beside:beside")
+    trainer = trainer_of(*LEARNED, *FORKED, "order.ahead=1", "rollouts.generator=beside:beside")
     steps(trainer, 1)
     trainer.save(tmp_path, EXTRA)
     begun = trainer.desk.round

@@ -64,13 +64,13 @@ class Case:
 
 
 CASES = {
-    "ahead, R=1": Case(("--scale.generators=1", "--steps.name=ahead"), share=5),
-    "ahead, R=2": Case(("--scale.generators=2", "--steps.name=ahead"), share=5),
+    "ahead, R=1": Case(("--scale.generators=1", "--order.ahead=1"), share=5),
+    "ahead, R=2": Case(("--scale.generators=2", "--order.ahead=1"), share=5),
     "sync, R=2": Case(("--scale.generators=2",), share=3),
-    "launch, ahead, R=2": Case(("--scale.generators=2", "--steps.name=ahead"), 2, share=5),
+    "launch, ahead, R=2": Case(("--scale.generators=2", "--order.ahead=1"), 2, share=5),
     "launch, sync, R=2": Case(("--scale.generators=2",), 2, share=2),
-    "Ray, ahead, R=1": Case(("--scale.generators=1", "--steps.name=ahead", "--scale.ray=local"), share=2),
-    "launch, Ray, ahead, R=2": Case(("--scale.generators=2", "--steps.name=ahead", "--scale.ray=local"), 2, share=1),
+    "Ray, ahead, R=1": Case(("--scale.generators=1", "--order.ahead=1", "--scale.ray=local"), share=2),
+    "launch, Ray, ahead, R=2": Case(("--scale.generators=2", "--order.ahead=1", "--scale.ray=local"), 2, share=1),
 }
 
 

@@ -111,7 +111,7 @@ def assert_same(several: list[Any], one: Any, *, rel: float = 1e-6, weight_gap: 
             assert abs(weights[name] - expected).max() <= weight_gap, name
 
 
-AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
+AHEAD = ("order.ahead=1", "rollouts.generator=beside:beside")
 ROUNDS = (f"budget.rollouts={__name__}:more_of_every_other",)
 PENALTY, LORA = "loss.kl_beta=0.05", "lora.rank=4"
 CORRECTED = ("optim.num_epochs=2", "correct.proximal=step_start", "correct.weight=truncate", "correct.cap=1.0")

@@ -179,8 +179,7 @@ def test_a_resumed_run_has_the_buffer(tmp_path: Path) -> None:
 
 def test_what_it_does_not_go_with_is_refused() -> None:
     for override, wanted in (
-        ("steps.name=ahead", "rollouts.generator=beside:beside"),
-        ("replay.unfinished=keep", "rollouts.num_slots=0"),
+        ("order.ahead=1", "rollouts.generator=beside:beside"),
         ("steer.branch=small_steering:Unmoved", "rollouts.num_slots=0"),
     ):
         option = override.partition("=")[0]

@@ -19,7 +19,7 @@ from podsrl.run.step.step import training_step
 from points import digest_of
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
-WAYS_TO_STEP = ((), ("steps.name=ahead", "rollouts.generator=beside:beside"))
+WAYS_TO_STEP = ((), ("order.ahead=1", "rollouts.generator=beside:beside"))
 """Overrides: steps in turn, and rollouts of the next step beside the update."""
 
 

@@ -102,7 +102,7 @@ def _metrics(member: Member, metric: str) -> list[Json]:
 def _compute_alike(members: Sequence[Member]) -> bool:
     """Whether no arm has more threads or processes than another, which would wait for each other."""
     configs = [member.config for member in members]
-    return len({(c.threads, c.steps.name, c.scale.generators, c.task.reward_workers) for c in configs}) == 1
+    return len({(c.threads, c.order.ahead, c.scale.generators, c.task.reward_workers) for c in configs}) == 1
 
 
 def _start_accuracy(runs: Sequence[tuple[list[float], list[float]]]) -> float | None:

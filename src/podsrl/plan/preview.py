@@ -33,6 +33,7 @@ from podsrl.run.before.estimate import (
 from podsrl.run.before.memory_advice import MemoryAdvice, advise
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.no_effect import Option, set_options
+from podsrl.run.before.order import order_notes
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import Work, sized, work
 
@@ -149,7 +150,7 @@ def _bounded(config: RunConfig, shape: ModelShape, num_processes: int) -> RunCon
 
 def _num_trained(config: RunConfig, largest: RolloutConfig) -> int:
     """Groups that a step trains on at most, of those of its largest round."""
-    only_some = config.replay.unfinished == "keep" or config.replay.wait != "nothing"
+    only_some = config.order.take == "first" or config.replay.wait != "nothing"
     return config.rollouts.num_prompts if only_some else largest.num_prompts
 
 
@@ -185,11 +186,7 @@ def _warnings(
 ) -> Iterator[str]:
     if num_processes == 1:
         yield from device_notes(config.model)
-    if config.steps.is_ahead:
-        yield (
-            "a step is generated while the one before it trains, so it takes about the longer of the two, and its "
-            f"rollouts are {config.optim.num_updates} weight updates old (optim.num_epochs × optim.num_minibatches)"
-        )
+    yield from order_notes(config, talks=config.task.environment is not None or bool(config.task.tools))
     if config.budget != BudgetConfig():
         yield (
             "[budget] decides how many rollouts a step has, and in how many rounds; the numbers are those of one round "

@@ -47,11 +47,10 @@ def probing_config(config: RunConfig) -> RunConfig:
         config = with_values(config, budget={"rollouts": "equal"}).model_copy(update={"options": options})
     budget = config.budget.model_dump()
     for key, value, default in (
-        ("steps.name", config.steps.name, "sync"),
+        ("order.ahead", config.order.ahead, 0),
         ("rollouts.generator", config.rollouts.generator, "engine"),
         ("scale.generators", config.scale.generators, 0),
         *((f"budget.{slot}", budget[slot], part) for slot, part in BudgetConfig().model_dump().items()),
-        ("replay.unfinished", config.replay.unfinished, "drop"),
         ("replay.wait", config.replay.wait, "nothing"),
         ("replay.repair", config.replay.repair, "never"),
         ("steer.prune", config.steer.prune, "never"),

@@ -94,7 +94,7 @@ CAUSES = (
 HEALTHY = Cause(
     name="healthy",
     finding="of the groups hold correct and wrong answers",
-    parts=(_AUTO, _VARIANCE, ("generate the next step during the update", ("steps.name=ahead",))),
+    parts=(_AUTO, _VARIANCE, ("generate the next step during the update", ("order.ahead=1",))),
 )
 
 

@@ -154,7 +154,7 @@ OPTIONS = ("pods", *SMALL, "--scale.generators=2")
 
 def test_a_run_ahead_on_a_local_cluster_is_the_run_without_though_an_actor_is_killed(tmp_path: Path) -> None:
     plain, ray = tmp_path / "plain", tmp_path / "ray"
-    options = (*OPTIONS, "--steps.name=ahead", "--stop.steps=3", "--out")
+    options = (*OPTIONS, "--order.ahead=1", "--stop.steps=3", "--out")
     command = start("train", *options, str(ray), "--scale.ray=local")
     wait_for(lambda: len(steps(ray)) > 0 or command.poll() is not None)
     actors = actors_below(command.pid)
