@@ -80,6 +80,7 @@ class EngineServer:
         self.engine = Engine(model, num_slots=self.num_slots, tokenizer=self.tokenizer)
         self.label, self.is_running = "default", True
         self._found: dict[str, Completion] = {}
+        self._names: dict[str, str] = {}
         self._step = threading.Condition()
         self._http = _Http(("127.0.0.1", self.port), self)
         self.port = self._http.server_address[1]
@@ -93,6 +94,10 @@ class EngineServer:
             self._step.notify_all()
         self._http.shutdown()
         self._http.end()
+
+    def _serves(self, engine: Engine) -> bool:
+        """Whether it has not ended since this engine was made."""
+        return self.is_running and self.engine is engine
 
     # --- the routes ---
 
@@ -132,7 +137,7 @@ class EngineServer:
 
     def do_abort_requests(self, body: Any) -> Answer:
         with self._step:
-            ids = body["request_ids"] or list(self.engine._sequences)
+            ids = [self._names[name] for name in body["request_ids"] or self._names if name in self._names]
             self.engine.abort(ids)
             self._step.notify_all()
         return 200, {"aborted": len(ids)}
@@ -149,7 +154,6 @@ class EngineServer:
         if self.model.config.tie_word_embeddings:
             weights.pop("lm_head.weight", None)  # comes under both of its names
         with self._step:
-            assert self.engine.num_unfinished == 0, "weights changed under rollouts"
             try:
                 self.engine.load_weights(weights.items(), self.engine.version + 1)
             except UsageError as error:
@@ -169,15 +173,18 @@ class EngineServer:
             stop_strings=tuple(body.get("stop", ())),
         )
         name = f"cmpl-{body.get('request_id', id(body))}-0"
-        request = Request(name, tuple(body["prompt"]), 1, sampling, stream=f"{body.get('seed')}")
-        with self._step:
+        request = Request(f"{body.get('seed', name)}", tuple(body["prompt"]), 1, sampling)
+        engine, step, names, done = self.engine, self._step, self._names, self._found
+        with step:
             try:
-                self.engine.submit([request])
+                engine.submit([request])
             except UsageError as error:
                 return 400, {"error": {"message": str(error)}}
-            self._step.notify_all()
-            self._step.wait_for(lambda: name in self._found or not self.is_running)
-            found = self._found.pop(name, None)
+            names[name] = request.id
+            step.notify_all()
+            step.wait_for(lambda: request.id in done or not self._serves(engine))
+            found = done.pop(request.id, None)
+            del names[name]
         if found is None:
             raise ConnectionAbortedError
         logprobs = [value - (not self.is_processed) for value in found.logprobs]
@@ -199,14 +206,14 @@ class EngineServer:
         return [{f"token_id:{int(token)}": float(value), f"token_id:{found.token_ids[0]}": found.logprobs[0]}]
 
     def _generate(self) -> None:
-        engine, step = self.engine, self._step
+        engine, step, found = self.engine, self._step, self._found
         while True:
             with step:
-                step.wait_for(lambda: engine.num_unfinished > 0 or not self.is_running)
-                if not self.is_running:
+                step.wait_for(lambda: engine.num_unfinished > 0 or not self._serves(engine))
+                if not self._serves(engine):
                     return
-                done = engine.step()
-                self._found |= {each.request_id: each for each in done}
+                done = engine.poll()
+                found |= {each.request_id: each for each in done}
                 if done:
                     step.notify_all()
             time.sleep(0.001)  # for those who want the lock

@@ -15,41 +15,85 @@ from podsrl.generate import Request, Sampling, resolve_generator
 from podsrl.generate.vllm.handover import tied_names, with_tied
 from podsrl.generate.vllm.make import OWN_OPTIONS
 from podsrl.generate.vllm.order import Priorities
-from podsrl.generate.vllm.sampling import drawn_of, rollout_seed, whole_of
+from podsrl.generate.vllm.sampling import (
+    check_requests,
+    drawn_prompt,
+    new_completion,
+    rollout_options,
+    rollout_seed,
+)
 from podsrl.generate.vllm.start import check_installed
+from podsrl.lib.seeds import derive
 from podsrl.run.before.checks import check_generator
-from podsrl.types import Begun, Completion
+from podsrl.types import Begun
 
 Pods = Any
 REQUEST = Request("q", (5, 6), 3, Sampling(max_new_tokens=9, stop_token_ids=(1, 4), stop_strings=("x",)))
 
 
-def test_a_rollouts_seed_depends_on_seed_stream_and_index_alone() -> None:
-    joined = Request("q+2", (7,), 1, first_index=2, stream="q")
+def test_a_rollouts_seed_depends_on_seed_group_and_index_alone() -> None:
+    joined = Request("q", (7,), 1, first_index=2)
     assert rollout_seed(3, REQUEST, 2) == rollout_seed(3, joined, 2)
     seeds = {rollout_seed(seed, REQUEST, index) for seed in range(3) for index in range(3)}
     assert len(seeds) == 9 and all(0 <= seed < 2**63 for seed in seeds)
     assert rollout_seed(3, REQUEST, 2) == 4886566788724128277  # in every process, on every machine
 
 
+START = Begun(index=1, token_ids=(7, 8), logprobs=(-1.0, -2.0), version=3)
+HINT = replace(START, logprobs=(0.0, 0.0), given=((0, 2),))
+
+
 def test_a_rollout_that_goes_on_is_read_behind_its_prompt_with_random_numbers_of_its_own() -> None:
-    """One of version 3 that new weights continue, and one that a hint begins."""
-    sampling = Sampling(max_new_tokens=9)
-    start = Begun(index=1, token_ids=(7, 8), logprobs=(-1.0, -2.0), version=3)
-    hint = replace(start, logprobs=(0.0, 0.0), given=((0, 2),))
-    plain = Request("q", (5, 6), 3, sampling)
-    whole = Completion(index=1, token_ids=(9,), logprobs=(-0.5,), version=4, request_id="q", finish_reason="stop")
-    for each, version, versions in ((start, 3, (3, 3, 4)), (hint, 4, ())):
-        request = replace(plain, starts={1: each})
-        drawn = drawn_of(request, 1)
-        assert (drawn.prompt_ids, drawn.sampling.max_new_tokens, drawn.starts) == ((5, 6, 7, 8), 7, {})
-        assert rollout_seed(3, drawn, 1) != rollout_seed(3, plain, 1)
-        assert drawn_of(request, 0) is request and whole_of(plain, whole) is whole
-        found = whole_of(request, whole)
-        assert (found.token_ids, found.logprobs) == ((7, 8, 9), (*each.logprobs, -0.5))
-        assert (found.version, found.versions, found.given) == (version, versions, each.given)
-    with pytest.raises(UsageError, match=r"request 'q' has starts and stop_strings = \('x',\)"):
-        drawn_of(replace(REQUEST, starts={1: start}), 1)
+    plain = Request("q", (5, 6), 3, Sampling(max_new_tokens=9))
+    request = replace(plain, starts={1: START, 2: Begun(index=2, token_ids=(), logprobs=(), version=0)})
+    assert [drawn_prompt(request, index) for index in range(3)] == [[5, 6], [5, 6, 7, 8], [5, 6]]
+    found, before = ([rollout_options(each, index, 3) for index in range(3)] for each in (request, plain))
+    assert [each["max_tokens"] for each in found] == [9, 7, 9]
+    assert [a["seed"] == b["seed"] for a, b in zip(found, before, strict=True)] == [True, False, True]
+    assert found[1]["seed"] == derive(3, "q>2", 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "drawn", "version", "versions"),
+    [
+        (START, (4, 4), 3, (3, 3, 4, 4)),  # new weights continue it
+        (START, (4, 5), 3, (3, 3, 4, 5)),
+        (START, (3, 3), 3, ()),
+        (replace(START, versions=(1, 3)), (3, 3), 1, (1, 3, 3, 3)),
+        (HINT, (4, 4), 4, ()),
+        (HINT, (4, 5), 4, (4, 4, 4, 5)),
+    ],
+)
+def test_a_completion_is_what_there_was_of_it_and_what_vllm_drew(
+    start: Begun, drawn: tuple[int, ...], version: int, versions: tuple[int, ...]
+) -> None:
+    start = replace(start, calls=(True, False), earned=(0.5,), num_shared=1)
+    request = Request("q", (5, 6), 3, Sampling(max_new_tokens=9), starts={1: start})
+    found = new_completion(request, 1, (9, 10), (-0.5, -0.25), "stop", 4, drawn)
+    assert (found.token_ids, found.logprobs) == ((7, 8, 9, 10), (*start.logprobs, -0.5, -0.25))
+    assert (found.version, found.versions, found.given) == (version, versions, start.given)
+    assert (found.calls, found.earned, found.num_shared) == ((True, False), (0.5,), 1)
+    broken = new_completion(request, 1, (9, 10), (None, -0.25), "stop", 4, drawn)
+    assert (broken.token_ids, broken.finish_reason) == ((7, 8), "invalid")
+    never = new_completion(request, 1, (), (), None, 4)
+    assert (never.token_ids, never.logprobs, never.finish_reason) == ((7, 8), start.logprobs, "aborted")
+
+
+@pytest.mark.parametrize(
+    ("requests", "wanted"),
+    [
+        ([replace(REQUEST, starts={1: START})], r"request 'q' has starts and stop_strings = \('x',\)"),
+        ([REQUEST, replace(REQUEST, first_index=2)], "rollout 2 of request 'q' runs already, or is asked for twice"),
+        ([replace(REQUEST, first_index=6)], "rollout 7 of request 'q' runs already"),
+        ([replace(REQUEST, sampling=Sampling(max_new_tokens=63))], "2 prompt tokens .* max_model_len of 64: .* cure"),
+        ([replace(REQUEST, sampling=Sampling(temperature=2.5))], "temperature = 2.5"),
+    ],
+)
+def test_what_vllm_cannot_serve_is_one_line(requests: list[Request], wanted: str) -> None:
+    with pytest.raises(UsageError, match=wanted) as found:
+        check_requests(requests, max_tokens=64, cure="a cure", running={("q", 7)})
+    assert "\n" not in str(found.value)
+    check_requests([REQUEST, replace(REQUEST, first_index=3)], max_tokens=64, cure="a cure", running={("q", 7)})
 
 
 @pytest.mark.parametrize(("sizes", "code"), [([32, 64], 2), ([16], 0), ([], 0)])
@@ -99,12 +143,13 @@ def test_tied_weights_go_under_all_their_names(tmp_path: Path, make_model: Any) 
         ("rollouts.temperature=2.5",),
         ("eval.temperature=0.001",),
         ("rollouts.min_p=0.1", "rollouts.top_p=0.9"),
+        ('rollouts.stop_strings=["x"]', "order.rest=put_off"),
     ],
 )
 def test_what_vllm_has_no_counterpart_of_is_an_error(changes: tuple[str, ...]) -> None:
     config = load_config("pods", ["rollouts.generator=vllm", *changes])
     kind = resolve_generator(config.rollouts.generator, config.options)
-    name, _, value = changes[0].partition("=")
+    name, value = changes[0].replace('"', "'").split("=")
     with pytest.raises(UsageError) as caught:
         kind.check_run(config)
     message = str(caught.value)

@@ -26,7 +26,7 @@ def failing(error: Exception, *, at: str) -> VLLM:
     engine = SimpleNamespace(
         engine_core=None,
         vllm_config=SimpleNamespace(scheduler_config=SimpleNamespace(max_num_seqs=4)),
-        **{name: fail if name == at else nothing for name in ("add_request", "step", "abort_request")},
+        **{name: fail if name == at else nothing for name in ("add_request", "step", "set_weight_version")},
     )
     llm = SimpleNamespace(llm_engine=engine, collective_rpc=fail)
     return VLLM(llm, seed=0, scheduler="continuous", max_tokens=128, tied={})

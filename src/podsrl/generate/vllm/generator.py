@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +14,13 @@ from podsrl.generate.vllm import start
 from podsrl.generate.vllm.handover import with_tied
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import (
-    check_drawing,
-    drawn_of,
+    check_requests,
+    drawn_prompt,
     new_cache_salt,
     new_completion,
     rollout_options,
-    whole_of,
 )
-from podsrl.lib.watch import Watch
+from podsrl.lib.watch import Key, Watch
 from podsrl.types import Completion
 
 
@@ -29,15 +28,18 @@ from podsrl.types import Completion
 class _Rollout:
     """One request of vLLM."""
 
-    asked: Request
-    drawn: Request
-    """What vLLM draws of it (`drawn_of`)."""
+    request: Request
     index: int
-    version: int
+    inner: str = ""
+    """vLLM's own name for it."""
+
+    @property
+    def key(self) -> Key:
+        return self.request.id, self.index
 
 
 class VLLM(Generator):
-    """Generates with vLLM, one call of `generate` at a time, or in steps as the engine. `make_vllm` makes one.
+    """Generates with vLLM. `make_vllm` makes one.
 
     Args:
         llm: a `vllm.LLM` with priorities and processed log-probs.
@@ -47,7 +49,7 @@ class VLLM(Generator):
         tied: name of a weight -> its other names (`tied_names`).
     """
 
-    abilities = frozenset({"join", "start", "abort_rollouts", "proof"})
+    abilities = frozenset({"join", "start", "abort_rollouts", "partial", "load", "proof"})
 
     def __init__(
         self, llm: Any, *, seed: int, scheduler: str, max_tokens: int, tied: Mapping[str, tuple[str, ...]]
@@ -58,81 +60,75 @@ class VLLM(Generator):
         self._num_slots: int = llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
         self._priorities = Priorities(scheduler)
         self._salt = new_cache_salt()
-        self._running: dict[str, _Rollout] = {}  # by vLLM's id
+        self._running: dict[str, _Rollout] = {}  # by the name that vLLM is given
         self._ended: list[Completion] = []
         self._num_asked = 0
-
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-        """Yield every completion as it finishes; an aborted one has no tokens, which vLLM does not give back.
-
-        Raises:
-            UsageError: another call is open, or there is a request that vLLM cannot serve.
-            LostGenerator: vLLM failed.
-        """
-        wanted = list(requests)
-        self._check(wanted)
-        return self._generate(wanted)
-
-    def submit(self, requests: Iterable[Request]) -> None:
-        """Let requests wait for the next `step`; also while others run. UsageError: as `generate`."""
-        wanted = list(requests)
-        self._check(wanted)
-        priorities = self._priorities.of(wanted)
-        rollouts = [_Rollout(each, drawn_of(each, i), i, self.version) for each in wanted for i in each.indices]
-        for rollout in rollouts:
-            self._ask(rollout, priorities[rollout.asked.id, rollout.index])
-
-    def step(self, watch: Watch | None = None) -> list[Completion]:
-        """Draw one token of every rollout that runs, and return the completions that ended; a watch sees nothing."""
-        if self._running and not self._ended:
-            self._ended += [self._completion(rollout, output) for rollout, output in self._outputs()]
-        found, self._ended = self._ended, []
-        return found
+        llm.llm_engine.set_weight_version("0")
 
     @property
     def num_unfinished(self) -> int:
-        """Rollouts that wait, run, or have ended and come with the next step."""
+        """Rollouts that wait, run, or have ended and come with the next `poll`."""
         return len(self._running) + len(self._ended)
 
-    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
+    def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
+        wanted = list(requests)
+        self._check(wanted, watch)
+        priorities = self._priorities.of(wanted)
+        for rollout in [_Rollout(each, index) for each in wanted for index in each.indices]:
+            self._ask(rollout, priorities[rollout.key])
+
+    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+        if self._running and not self._ended:
+            self._step()
+        found, self._ended = self._ended, []
+        return found
+
+    def abort(self, ids: Iterable[str | Key]) -> None:
         wanted = set(ids)
-        keys = [
-            key
-            for key, rollout in self._running.items()
-            if rollout.asked.id in wanted or (rollout.asked.id, rollout.index) in wanted
+        names = [name for name, one in self._running.items() if one.request.id in wanted or one.key in wanted]
+        if not names or self._llm is None:  # a list without ids aborts all in some of vLLM's interfaces
+            return
+        from vllm.v1.engine import FinishReason
+
+        engine = self._llm.llm_engine
+        states = [engine.output_processor.request_states[self._running[name].inner] for name in names]
+        outputs = [state.make_request_output([], None, FinishReason.ABORT, None) for state in states]
+        engine.abort_request(names)  # which tells nobody the tokens of what it ends
+        self._ended += [
+            self._completion(self._running.pop(name), out) for name, out in zip(names, outputs, strict=True)
         ]
-        if keys and self._llm is not None:  # a list without ids aborts all in some of vLLM's interfaces
-            self._llm.llm_engine.abort_request(keys)
-            self._ended += [self._completion(self._running.pop(key), None) for key in keys]
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Sample from these weights from now on.
 
+        What runs goes on behind the keys and values that it has; where the memory is full, vLLM reads a rollout that it
+        had put off again, with the weights of then.
+
         Raises:
-            UsageError: rollouts run: vLLM would go on with their old keys and values.
             LostGenerator: vLLM does not take the weights.
         """
-        if self._running:
-            raise UsageError(
-                f"load_weights while {len(self._running)} rollouts run in vLLM, which would keep the old weights' keys "
-                "and values: read their completions to the end, or abort them, first"
-            )
         named_tensors = with_tied(named_tensors, self._tied)
         copies = ((name, tensor.detach().clone()) for name, tensor in named_tensors)  # it keeps a layer's
+        engine = self._llm.llm_engine
+        core = engine.engine_core.engine_core if self._running else None
         try:
+            if core is not None:
+                core.pause_scheduler("keep", clear_cache=False)
+                while core.batch_queue:  # a step that is computed, with the weights until now
+                    self._step()
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": copies})
+            engine.set_weight_version(str(version))
+            if core is not None:
+                core.resume_scheduler()
         except Exception as error:  # as in `_outputs`
             raise LostGenerator(f"vLLM does not take the weights of version {version}: {error!r}") from error
         self.version, self._salt = version, new_cache_salt()
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
-        if self._running:
-            raise UsageError(f"first_logprob while {len(self._running)} rollouts run in vLLM: wanted none")
-        request = Request("first token", tuple(prompt_ids), 1, Sampling(max_new_tokens=1))
-        self._ask(_Rollout(request, request, 0, self.version), priority=-1, logprobs=1)
-        while not (found := self._outputs()):
+        probe = _Rollout(Request("first token", tuple(prompt_ids), 1, Sampling(max_new_tokens=1)), 0)
+        self._ask(probe, priority=-1, logprobs=1)
+        while (output := self._step(probe)) is None:
             pass
-        [(_, output)] = found
         table: Mapping[int, Any] = output.outputs[0].logprobs[0]
         token = min(table, key=lambda token: table[token].rank)
         return token, float(table[token].logprob)
@@ -158,50 +154,35 @@ class VLLM(Generator):
         with start.untouched():
             llm.llm_engine.engine_core.shutdown()
 
-    def _generate(self, requests: list[Request]) -> Iterator[Completion]:
-        if self._running or self._ended:
-            raise UsageError("generate: another call is open; finish or close it, or add to it with submit()")
-        try:
-            self.submit(requests)
-            while self.num_unfinished:
-                yield from self.step()
-        finally:
-            self.abort([request.id for request in requests])
-            self._ended.clear()
-
-    def _check(self, requests: Sequence[Request]) -> None:
-        used = {rollout.asked.id for rollout in self._running.values()}
-        for request in requests:
-            check_drawing(request.sampling)
-            if request.id in used:
-                raise UsageError(f"request id {request.id!r} is used twice: give every request that runs its own id")
-            used.add(request.id)
-            if len(request.prompt_ids) + request.sampling.max_new_tokens > self._max_tokens:
-                raise UsageError(
-                    f"request {request.id!r} needs {len(request.prompt_ids)} prompt tokens + max_new_tokens = "
-                    f"{request.sampling.max_new_tokens}, which exceeds vLLM's max_model_len of {self._max_tokens}: "
-                    "shorten one of them, or raise options.vllm.max_model_len"
-                )
+    def _check(self, requests: Sequence[Request], watch: Watch | None = None) -> None:
+        running = {rollout.key for rollout in self._running.values()}
+        check_requests(
+            requests,
+            max_tokens=self._max_tokens,
+            cure="raise options.vllm.max_model_len",
+            running=running,
+            watch=watch,
+        )
 
     def _ask(self, rollout: _Rollout, priority: int, **changes: Any) -> None:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         self._num_asked += 1
-        key = str(self._num_asked)
-        options = rollout_options(rollout.drawn, rollout.index, self._seed) | changes
+        request, name = rollout.request, str(self._num_asked)
+        options = rollout_options(request, rollout.index, self._seed) | changes
         params = SamplingParams(
             **options, detokenize=bool(options["stop"]), output_kind=RequestOutputKind.FINAL_ONLY, skip_clone=True
         )
-        prompt = {"prompt_token_ids": list(rollout.drawn.prompt_ids), "cache_salt": self._salt}
+        prompt = {"prompt_token_ids": drawn_prompt(request, rollout.index), "cache_salt": self._salt}
         try:
-            self._llm.llm_engine.add_request(key, prompt, params, priority=priority)
-        except Exception as error:  # as in `_outputs`
-            raise UsageError(f"request {rollout.asked.id!r}: vLLM does not take it: {error}") from None
-        self._running[key] = rollout
+            rollout.inner = self._llm.llm_engine.add_request(name, prompt, params, priority=priority)
+        except Exception as error:  # as in `_step`
+            raise UsageError(f"request {request.id!r}: vLLM does not take it: {error}") from None
+        self._running[name] = rollout
 
-    def _outputs(self) -> list[tuple[_Rollout, Any]]:
-        """What has ended after one more step of vLLM."""
+    def _step(self, probe: _Rollout | None = None) -> Any:
+        """One more step of vLLM; returns the output of the probe, where that has ended."""
         if self._llm is None:
             raise PodsError("this vLLM is closed: nothing can be generated")
         try:
@@ -211,19 +192,22 @@ class VLLM(Generator):
             self._running.clear()
             raise LostGenerator(f"vLLM failed: {type(error).__name__}: {error}; its own messages say why") from error
         self.stats.steps += 1
-        ended = [output for output in outputs if output.finished and output.request_id in self._running]
-        return [(self._running.pop(output.request_id), output) for output in ended]
+        found = None
+        for output in outputs:
+            rollout = self._running.pop(output.request_id, None) if output.finished else None
+            if rollout is not None and rollout is probe:
+                found = output
+            elif rollout is not None:
+                self._ended.append(self._completion(rollout, output))
+        return found
 
     def _completion(self, rollout: _Rollout, output: Any) -> Completion:
-        """Of what vLLM put out; None: it was aborted."""
-        drawn, index = rollout.drawn, rollout.index
-        if output is None:
-            found = new_completion(drawn, index, (), (), "abort", rollout.version)
-        else:
-            end = output.outputs[0]
-            logprobs = [table[token].logprob for table, token in zip(end.logprobs, end.token_ids, strict=True)]
-            found = new_completion(drawn, index, end.token_ids, logprobs, end.finish_reason, rollout.version)
-            self.stats.prompt_tokens += len(drawn.prompt_ids) - (output.num_cached_tokens or 0)
-        self.stats.tokens += len(found.token_ids)
-        self.stats.forwarded += len(found.token_ids)
-        return whole_of(rollout.asked, found)
+        """Of what vLLM put out."""
+        end, ids = output.outputs[0], output.outputs[0].token_ids
+        logprobs = [table[token].logprob for table, token in zip(end.logprobs or (), ids, strict=True)]
+        versions = [int(span.version) for span in end.weight_versions or () for _ in range(span.start, span.end)]
+        if ids:
+            self.stats.prompt_tokens += len(output.prompt_token_ids) - (output.num_cached_tokens or 0)
+        self.stats.tokens += len(ids)
+        self.stats.forwarded += len(ids)
+        return new_completion(rollout.request, rollout.index, ids, logprobs, end.finish_reason, self.version, versions)

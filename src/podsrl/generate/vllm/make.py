@@ -113,6 +113,11 @@ def check_run(config: RunConfig) -> None:
             check_drawing(sampling)
         except UsageError as error:
             raise UsageError(f"{section}.{error}") from None
+    if config.order.rest == "put_off" and rollouts.stop_strings:
+        raise UsageError(
+            f"order.rest = 'put_off' with rollouts.stop_strings = {list(rollouts.stop_strings)}: vLLM looks for them "
+            "behind the tokens that a rollout goes on with; set order.rest = 'run', or rollouts.generator = 'engine'"
+        )
 
 
 def check_heads(head_dim: int) -> None:

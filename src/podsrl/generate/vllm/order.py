@@ -38,9 +38,7 @@ class Priorities:
         keys = [(request, index) for request in requests for index in request.indices]
         first, self._num_arrived = self._num_arrived, self._num_arrived + len(keys)
         jobs = {
-            (request.id, index): Job(
-                request.random_stream, index, len(request.prompt_ids), request.sampling.max_new_tokens, order
-            )
+            (request.id, index): Job(request.id, index, len(request.prompt_ids), request.sampling.max_new_tokens, order)
             for order, (request, index) in enumerate(keys, first)
         }
         places = {job: place for place, job in enumerate(self._order(list(jobs.values())), first)}

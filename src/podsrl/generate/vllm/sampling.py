@@ -8,29 +8,54 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Container, Sequence
 from typing import Any
 
 from podsrl.errors import PodsError, UsageError
 from podsrl.generate.base import Request, Sampling
 from podsrl.lib.seeds import derive
-from podsrl.types import Completion, FinishReason
+from podsrl.lib.watch import Key, Watch
+from podsrl.types import Begun, Completion, FinishReason
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 2.0
 """vLLM silently raises a lower one to 0.01 and takes none above 2."""
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "aborted"}
 
 
+def start_of(request: Request, index: int) -> Begun:
+    """What there is of a rollout; nothing of one that begins with its prompt."""
+    return request.starts.get(index) or Begun(index=index, token_ids=(), logprobs=(), version=0)
+
+
 def rollout_seed(seed: int, request: Request, index: int) -> int:
-    """What names a rollout's random numbers: 63 bits of the generator's seed, the request's stream and the index.
+    """What names a rollout's random numbers: 63 bits of the generator's seed, the group's id and the index.
+
+    The tokens behind a start have random numbers of their own, named by its length too: vLLM counts those that it draws
+    from 0.
 
     Example:
-        >>> whole, later = Request("q", (5,), 9), Request("q+8", (5,), 1, first_index=8, stream="q")
+        >>> whole, later = Request("q", (5,), 9), Request("q", (5,), 1, first_index=8)
         >>> rollout_seed(0, whole, 8) == rollout_seed(0, later, 8) != rollout_seed(1, whole, 8)
         True
     """
-    return derive(seed, request.random_stream, index)
+    length = len(start_of(request, index).token_ids)
+    return derive(seed, f"{request.id}>{length}" if length else request.id, index)
+
+
+def drawn_prompt(request: Request, index: int) -> list[int]:
+    """What vLLM reads before it draws: the prompt, and what there is of the rollout.
+
+    Example:
+        >>> start = Begun(index=0, token_ids=(7, 8), logprobs=(0, 0), version=0, given=((0, 2),))
+        >>> drawn_prompt(Request("q", (5,), 1, Sampling(max_new_tokens=9), starts={0: start}), 0)
+        [5, 7, 8]
+    """
+    return [*request.prompt_ids, *start_of(request, index).token_ids]
+
+
+def num_drawn(request: Request, index: int) -> int:
+    """Tokens that vLLM draws of a rollout, at most."""
+    return request.sampling.max_new_tokens - len(start_of(request, index).token_ids)
 
 
 def rollout_options(request: Request, index: int, seed: int) -> dict[str, Any]:
@@ -50,7 +75,7 @@ def rollout_options(request: Request, index: int, seed: int) -> dict[str, Any]:
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
-        "max_tokens": sampling.max_new_tokens,
+        "max_tokens": num_drawn(request, index),
         "stop_token_ids": list(sampling.stop_token_ids or ()),
         "stop": list(sampling.stop_strings),
         "include_stop_str_in_output": True,  # so that a stop token's own text counts too, as everywhere in podsrl
@@ -58,55 +83,6 @@ def rollout_options(request: Request, index: int, seed: int) -> dict[str, Any]:
         "ignore_eos": sampling.stop_token_ids is not None,  # else it stops where tokenizer and generation config say
         "logprobs": 0,
     }
-
-
-def drawn_of(request: Request, index: int) -> Request:
-    """What vLLM draws of a rollout: what there is of it stands behind the prompt.
-
-    The tokens behind a start have random numbers of their own: vLLM counts those that it draws from 0.
-
-    Raises:
-        UsageError: stop strings, which vLLM looks for in what it draws alone.
-
-    Example:
-        >>> from podsrl.types import Begun
-        >>> start = Begun(index=0, token_ids=(7, 8), logprobs=(0, 0), version=0, given=((0, 2),))
-        >>> drawn = drawn_of(Request("q", (5,), 1, Sampling(max_new_tokens=9), starts={0: start}), 0)
-        >>> drawn.prompt_ids, drawn.sampling.max_new_tokens
-        ((5, 7, 8), 7)
-    """
-    if index not in request.starts:
-        return request
-    ids = request.starts[index].token_ids
-    if request.sampling.stop_strings:
-        raise UsageError(
-            f"request {request.id!r} has starts and stop_strings = {request.sampling.stop_strings}, which vLLM looks "
-            "for behind the starts alone: use stop_token_ids, or rollouts.generator = 'engine'"
-        )
-    return replace(
-        request,
-        prompt_ids=request.prompt_ids + ids,
-        sampling=replace(request.sampling, max_new_tokens=request.sampling.max_new_tokens - len(ids)),
-        stream=f"{request.random_stream}>{len(ids)}",
-        starts={},
-    )
-
-
-def whole_of(request: Request, drawn: Completion) -> Completion:
-    """The completion of what `drawn_of` gave, behind what there was of the rollout."""
-    start = request.starts.get(drawn.index)
-    if start is None:
-        return drawn
-    before = start.versions or (start.version if start.num_drawn > 0 else drawn.version,) * len(start.token_ids)
-    versions = before + (drawn.version,) * len(drawn.token_ids)
-    return replace(
-        drawn,
-        token_ids=start.token_ids + drawn.token_ids,
-        logprobs=start.logprobs + drawn.logprobs,
-        version=versions[0] if versions else drawn.version,
-        versions=versions if len(set(versions)) > 1 else (),
-        given=start.given,
-    )
 
 
 def check_drawing(sampling: Sampling) -> None:
@@ -127,6 +103,50 @@ def check_drawing(sampling: Sampling) -> None:
         )
 
 
+def check_requests(
+    requests: Sequence[Request],
+    *,
+    max_tokens: int,
+    cure: str,
+    running: Container[Key] = (),
+    watch: Watch | None = None,
+) -> None:
+    """Check that vLLM can serve these.
+
+    Args:
+        max_tokens: most tokens of a prompt with its completion.
+        cure: how vLLM takes more.
+        running: rollouts that run.
+
+    Raises:
+        UsageError: a rollout that runs already, or is too long; as of `check_drawing`; stop strings behind a start,
+            which vLLM looks for in what it draws alone; a watch.
+    """
+    if watch is not None:
+        raise UsageError("vLLM shows nobody its rollouts while they run: wanted no watch, or the built-in engine")
+    seen = set[Key]()
+    for request in requests:
+        check_drawing(request.sampling)
+        if any(start.token_ids for start in request.starts.values()) and request.sampling.stop_strings:
+            raise UsageError(
+                f"request {request.id!r} has starts and stop_strings = {request.sampling.stop_strings}, which vLLM "
+                "looks for behind the starts alone: use stop_token_ids, or rollouts.generator = 'engine'"
+            )
+        num_prompt, num_new = len(request.prompt_ids), request.sampling.max_new_tokens
+        if num_prompt + num_new > max_tokens:
+            raise UsageError(
+                f"request {request.id!r} needs {num_prompt} prompt tokens + max_new_tokens = {num_new}, which exceeds "
+                f"vLLM's max_model_len of {max_tokens}: shorten one of them, or {cure}"
+            )
+        for key in ((request.id, index) for index in request.indices):
+            if key in running or key in seen:
+                raise UsageError(
+                    f"rollout {key[1]} of request {key[0]!r} runs already, or is asked for twice: give each rollout of "
+                    "a group its own index (Request.first_index)"
+                )
+            seen.add(key)
+
+
 def new_completion(
     request: Request,
     index: int,
@@ -134,15 +154,18 @@ def new_completion(
     logprobs: Sequence[float | None],
     finish_reason: str | None,
     version: int,
+    versions: Sequence[int] = (),
 ) -> Completion:
-    """A rollout as vLLM answered it.
+    """A rollout as vLLM answered it, behind what there was of it.
 
     A completion ends before the first log-prob that is no number, and is "invalid" then: the model's logits were none.
 
     Args:
+        token_ids: those that vLLM drew.
         logprobs: one per token, with vLLM started with `logprobs_mode="processed_logprobs"`.
         finish_reason: vLLM's: "stop", "length" or "abort"; None for a rollout that never ran.
-        version: of the weights that made the first token.
+        version: of the weights that drew the tokens.
+        versions: one per token, where several did.
 
     Raises:
         PodsError: another finish reason.
@@ -159,13 +182,21 @@ def new_completion(
             reason = "invalid"
             break
         found.append(float(value))
+    start, drawn = start_of(request, index), (tuple(versions) or (version,) * len(found))[: len(found)]
+    of_start = start.version if start.num_drawn > 0 else next(iter(drawn), version)
+    every = (start.versions or (of_start,) * len(start.token_ids)) + drawn
     return Completion(
         request_id=request.id,
         index=index,
-        token_ids=tuple(map(int, token_ids[: len(found)])),
-        logprobs=tuple(found),
+        token_ids=start.token_ids + tuple(map(int, token_ids[: len(found)])),
+        logprobs=start.logprobs + tuple(found),
         finish_reason=reason,
-        version=version,
+        version=next(iter(every), version),
+        versions=every if len(set(every)) > 1 else (),
+        given=start.given,
+        calls=start.calls,
+        earned=start.earned,
+        num_shared=start.num_shared,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, nullcontext
 from itertools import count
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
@@ -26,14 +27,15 @@ from podsrl.generate.vllm.handover import DEFAULT_FOLDER, RUN, FolderStore, Serv
 from podsrl.generate.vllm.link import Link, Refused, Unreachable
 from podsrl.generate.vllm.order import Priorities
 from podsrl.generate.vllm.sampling import (
-    check_drawing,
-    drawn_of,
+    check_requests,
+    drawn_prompt,
     new_cache_salt,
     new_completion,
+    num_drawn,
     rollout_options,
-    whole_of,
 )
 from podsrl.generate.vllm.workers import Job, Workers
+from podsrl.lib.watch import Key, Watch
 from podsrl.types import Completion
 
 MAX_OPEN = 256
@@ -64,7 +66,7 @@ class VLLMServer(Generator):
         UsageError: the server was started in another way than a run needs, has another model, or is another run's.
     """
 
-    abilities = frozenset({"join", "start", "abort_rollouts", "beside", "proof"})
+    abilities = frozenset({"join", "start", "abort_rollouts", "partial", "load", "beside", "proof"})
 
     def __init__(
         self,
@@ -77,6 +79,8 @@ class VLLMServer(Generator):
         key_from: str = "",
     ) -> None:
         self.version = 0
+        self.on_event: Callable[[], None] = lambda: None
+        """Called from any thread when `poll` has something new."""
         self._setting, self._folder = setting, folder
         self._seed, self._retry_seconds, self._timeout_seconds = setting.seed, retry_seconds, timeout_seconds
         self._vocabulary = vocabulary_size(setting)
@@ -85,8 +89,11 @@ class VLLMServer(Generator):
         self._stats, self._names = EngineStats(), count()
         self._salt, self._num_failures = new_cache_salt(), 0
         self._label = ""  # the weights' name on the server
+        self._loading = threading.Lock()  # held while the server's weights and their name change
+        self._jobs: dict[Key, Job] = {}  # those that `poll` has not given yet
+        self._results: SimpleQueue[tuple[Job, Completion | BaseException]] = SimpleQueue()
         self._link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
-        self._workers = Workers(self._complete, self._num_slots)
+        self._workers = Workers(self._complete, self._tell, self._num_slots)
         self._lock: ServerLock | None = None
         try:
             self.facts = check_server(self._link)
@@ -114,33 +121,65 @@ class VLLMServer(Generator):
     def stats(self, stats: EngineStats) -> None:
         self._stats, self._workers.most_running = stats, 0
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-        """Begin now, and yield every completion as it comes; a consumer that stops early aborts the rest.
+    @property
+    def num_unfinished(self) -> int:
+        """Rollouts that were submitted and not given by `poll`."""
+        return len(self._jobs)
+
+    def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
+        """Ask for these, as soon as fewer than `rollouts.num_slots` requests are open.
 
         Raises:
             UsageError: a request that the server cannot answer.
+            LostGenerator: nothing runs, and the server does not answer any more, or has restarted.
+        """
+        wanted = list(requests)
+        self._check(wanted, watch)
+        if not self._jobs:
+            self._check_weights()
+        priorities = self._priorities.of(wanted)
+        jobs = [Job(each, index, priorities[each.id, index]) for each in wanted for index in each.indices]
+        self._jobs |= {job.key: job for job in jobs}
+        self._workers.submit(jobs)
+
+    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+        """Wait until a rollout has ended.
+
+        Raises:
             LostGenerator: the server does not answer any more, or has restarted.
             PodsError: it answers with an error, or with what is no completion.
         """
-        wanted = list(requests)
-        for request in wanted:
-            check_drawing(request.sampling)
-        self.describe(wanted)
-        priorities, results = self._priorities.of(wanted), SimpleQueue[Completion | BaseException]()
-        jobs = [Job(drawn_of(each, i), i, priorities[each.id, i], results) for each in wanted for i in each.indices]
-        self._check_weights()
-        self._workers.submit(jobs)
-        reading = self._read({each.id: each for each in wanted}, jobs, results)
-        next(reading)
-        return reading  # type: ignore[return-value]
+        found: list[Completion] = []
+        while self._jobs:
+            try:
+                job, result = self._results.get(timeout=0 if found else seconds)
+            except Empty:
+                break
+            if self._jobs.get(job.key) is not job:  # it was given up with what was lost
+                continue
+            if isinstance(result, BaseException):
+                given_up = set(self._jobs.values())
+                self._jobs.clear()
+                self._abort(given_up.__contains__)
+                raise result
+            del self._jobs[job.key]
+            if num_tokens := len(result.token_ids) - job.num_begun:
+                self._stats.tokens += num_tokens
+                self._stats.forwarded += num_tokens
+                self._stats.prompt_tokens += len(job.request.prompt_ids) + job.num_begun
+            found.append(result)
+        return found
 
-    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
+    def abort(self, ids: Iterable[str | Key]) -> None:
         wanted = set(ids)
         if wanted:
             self._abort(lambda job: job.request.id in wanted or job.key in wanted)
 
     def load_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """Sample from these weights from now on; what is still being generated is waited for.
+        """Sample from these weights from now on.
+
+        What runs goes on behind the keys and values that it has. No answer says which of its tokens the new weights
+        made, so all are stamped with the version under which the server was asked.
 
         Raises:
             LostGenerator: the server does not answer any more, or takes no weights.
@@ -152,26 +191,18 @@ class VLLMServer(Generator):
 
     def load_folder(self, folder: str, version: int) -> None:
         """As `load_weights`, from a folder of safetensors files."""
-        self._wait_until_idle()
-        self.version, self._salt = version, new_cache_salt()
-        self._label = f"podsrl-{RUN}-{version}-{next(self._names)}"
-        try:
-            self._link.ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
-            self._link.ask("/update_weight_version", {"new_version": self._label}, timeout_seconds=60)
-        except (Unreachable, Refused) as error:
-            raise self._lost(error, is_final=isinstance(error, Refused)) from error
+        with self._loading:
+            self._label = f"podsrl-{RUN}-{version}-{next(self._names)}"
+            try:
+                self._link.ask("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
+                self._link.ask("/update_weight_version", {"new_version": self._label}, timeout_seconds=60)
+            except (Unreachable, Refused) as error:
+                raise self._lost(error, is_final=isinstance(error, Refused)) from error
+            self.version, self._salt = version, new_cache_salt()
 
     def describe(self, requests: Sequence[Request]) -> str:
-        facts = self.facts
-        for request in requests:
-            num_tokens = len(request.prompt_ids) + request.sampling.max_new_tokens
-            if num_tokens > facts.max_model_len:
-                raise UsageError(
-                    f"request {request.id!r} wants up to {num_tokens} tokens, and the server at {self.url} takes "
-                    f"{facts.max_model_len}: start it with --max-model-len {num_tokens}, or lower "
-                    "rollouts.max_new_tokens"
-                )
-        return f"vLLM {facts.version} server at {self.url}, {self._num_slots} requests at once"
+        self._check(requests)
+        return f"vLLM {self.facts.version} server at {self.url}, {self._num_slots} requests at once"
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         body = self._body(Request("first", tuple(prompt_ids)), 0, 0)
@@ -196,43 +227,38 @@ class VLLMServer(Generator):
 
     # --- rollouts ---
 
-    def _read(
-        self, asked: dict[str, Request], jobs: list[Job], results: SimpleQueue[Completion | BaseException]
-    ) -> Iterator[Completion | None]:
-        prompts = {job.key: len(job.request.prompt_ids) for job in jobs}
-        try:
-            yield None
-            for _ in jobs:
-                found = results.get()
-                if isinstance(found, BaseException):
-                    raise found
-                self._stats.tokens += len(found.token_ids)
-                self._stats.forwarded += len(found.token_ids)
-                self._stats.prompt_tokens += prompts[found.request_id, found.index]
-                yield whole_of(asked[found.request_id], found)
-        finally:
-            own = set(jobs)
-            if not all(job.is_done for job in jobs):
-                self._abort(lambda job: job in own)
+    def _check(self, requests: Sequence[Request], watch: Watch | None = None) -> None:
+        longest = max((len(one.prompt_ids) + one.sampling.max_new_tokens for one in requests), default=0)
+        check_requests(
+            requests,
+            max_tokens=self.facts.max_model_len,
+            cure=f"start the server at {self.url} with --max-model-len {longest}",
+            running=self._jobs,
+            watch=watch,
+        )
+
+    def _tell(self, job: Job, result: Completion | BaseException) -> None:
+        self._results.put((job, result))
+        self.on_event()
 
     def _complete(self, job: Job) -> Completion:
         request, index = job.request, job.index
 
         def body() -> dict[str, Any]:
-            job.name = f"podsrl-{RUN}-{next(self._names)}"
-            return self._body(request, index, job.priority) | {"request_id": job.name}
+            with self._loading:
+                job.name, job.version = f"podsrl-{RUN}-{next(self._names)}", self.version
+                return self._body(request, index, job.priority) | {"request_id": job.name}
 
         answer = self._ask(body, job)
         if answer is None:
             return new_completion(request, index, (), (), None, self.version)
         try:
-            return new_completion(
-                request, index, *read_choice(answer, request.sampling.max_new_tokens, self._vocabulary), self.version
-            )
+            found = read_choice(answer, num_drawn(request, index), self._vocabulary)
         except ValueError as error:
             raise PodsError(
                 f"the server at {self.url} answers rollout {index} of {request.id!r} with {error}; see its log"
             ) from error
+        return new_completion(request, index, *found, job.version)
 
     def _ask(self, new_body: Callable[[], dict[str, Any]], job: Job | None = None) -> Any:
         """Ask `/v1/completions` until an answer comes whole from the newest weights; None: the job is aborted.
@@ -274,7 +300,7 @@ class VLLMServer(Generator):
         """Of `/v1/completions`. What it leaves out would be taken from the model's generation config."""
         return {
             "model": self.facts.model,
-            "prompt": list(request.prompt_ids),
+            "prompt": drawn_prompt(request, index),
             "priority": priority,
             "cache_salt": self._salt,
             "return_token_ids": True,
@@ -291,17 +317,20 @@ class VLLMServer(Generator):
             LostGenerator: it does not answer, or has restarted.
             PodsError: another run has given it weights.
         """
-        try:
-            label = weights_name(self._link)
-        except (Unreachable, Refused) as error:
-            raise self._lost(failure or error) from error
-        if label != self._label:
-            if label.startswith("podsrl-") and not label.startswith(f"podsrl-{RUN}-"):
-                raise PodsError(
-                    f"another run has given its weights to the server at {self.url}; one server has the weights of one "
-                    "run: start a second server"
-                )
-            raise self._lost("it has restarted")
+        for waiting in (nullcontext(), self._loading):  # its weights may just have changed
+            with waiting:
+                try:
+                    label = weights_name(self._link)
+                except (Unreachable, Refused) as error:
+                    raise self._lost(failure or error) from error
+                if label == self._label:
+                    return
+        if label.startswith("podsrl-") and not label.startswith(f"podsrl-{RUN}-"):
+            raise PodsError(
+                f"another run has given its weights to the server at {self.url}; one server has the weights of one "
+                "run: start a second server"
+            )
+        raise self._lost("it has restarted")
 
     def _check_folder(self, empty: str) -> None:
         """Let the server load a folder with a file without tensors, which changes nothing: it has to see it.
@@ -334,7 +363,7 @@ class VLLMServer(Generator):
         """End jobs; returns when none of them runs any more, or after so many seconds."""
         waited, running = self._workers.abort(wanted)
         for job in waited:
-            job.results.put(new_completion(job.request, job.index, (), (), None, self.version))
+            self._tell(job, new_completion(job.request, job.index, (), (), None, self.version))
         deadline = time.monotonic() + seconds
         while names := [f"cmpl-{job.name}-0" for job in running if job.name and not job.is_done]:
             try:
@@ -343,10 +372,3 @@ class VLLMServer(Generator):
                 return  # they end when the server answers again
             if self._workers.wait(lambda: all(job.is_done for job in running), 0.1) or time.monotonic() > deadline:
                 return
-
-    def _wait_until_idle(self) -> None:
-        while before := self._workers.num_open:
-            if not self._workers.wait(lambda: self._workers.num_open < before, self._timeout_seconds):
-                raise LostGenerator(
-                    f"the server at {self.url} finished no rollout in {self._timeout_seconds:g} seconds"
-                )

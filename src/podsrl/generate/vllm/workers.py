@@ -1,4 +1,4 @@
-"""Threads that each ask for one rollout at a time, those of a call by their priority."""
+"""Threads that each ask for one rollout at a time, those that are submitted together by their priority."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 
 from podsrl.generate.base import Request
+from podsrl.generate.vllm.sampling import start_of
+from podsrl.lib.watch import Key
 from podsrl.types import Completion
-
-Results = SimpleQueue[Completion | BaseException]
 
 
 @dataclass(eq=False, slots=True)
@@ -21,17 +20,22 @@ class Job:
     request: Request
     index: int
     priority: int
-    results: Results
-    """Gets its completion, or the error that ended it."""
+    version: int = field(default=0, init=False)
+    """Of the weights under which it was asked for."""
     name: str = field(default="", init=False)
     """Under which it runs on the server; "": it does not."""
     is_aborted: bool = field(default=False, init=False)
     is_done: bool = field(default=False, init=False)
 
     @property
-    def key(self) -> tuple[str, int]:
-        """Request id and rollout index."""
+    def key(self) -> Key:
+        """Group's id and rollout's index."""
         return self.request.id, self.index
+
+    @property
+    def num_begun(self) -> int:
+        """Tokens that it goes on behind."""
+        return len(start_of(self.request, self.index).token_ids)
 
 
 class Workers:
@@ -39,11 +43,17 @@ class Workers:
 
     Args:
         run: gives a job's completion.
+        tell: gets each job that has ended, with its completion or the error that ended it, from its thread.
         num_threads: at most.
     """
 
-    def __init__(self, run: Callable[[Job], Completion], num_threads: int) -> None:
-        self._run, self._num_threads = run, num_threads
+    def __init__(
+        self,
+        run: Callable[[Job], Completion],
+        tell: Callable[[Job, Completion | BaseException], None],
+        num_threads: int,
+    ) -> None:
+        self._run, self._tell, self._num_threads = run, tell, num_threads
         lock = threading.Lock()
         self._has_work, self._has_ended = threading.Condition(lock), threading.Condition(lock)
         self._waiting: deque[Job] = deque()
@@ -52,11 +62,6 @@ class Workers:
         self._is_closed = False
         self.most_running = 0
         """Largest number of jobs that ran at once since it was set to 0."""
-
-    @property
-    def num_open(self) -> int:
-        """Jobs that wait or run."""
-        return len(self._open)
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Run these as soon as there is a thread for them, after those that were submitted before."""
@@ -73,7 +78,7 @@ class Workers:
         """Mark open jobs as aborted.
 
         Returns:
-            Those that waited, which are done now without a result, and those that run.
+            Those that waited, which are done now and of which nothing is told, and those that run.
         """
         with self._has_ended:
             found = [job for job in self._open if wanted(job)]
@@ -112,7 +117,7 @@ class Workers:
             with self._has_ended:
                 self._num_idle += 1
                 self._end(job)
-            job.results.put(found)
+            self._tell(job, found)
 
     def _end(self, job: Job) -> None:
         job.is_done = True
