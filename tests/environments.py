@@ -85,15 +85,24 @@ class Direct:
     def __init__(self, function: Callable[[Task, list[str]], Any]) -> None:
         self.function, self.asked = function, list[tuple[str, tuple[str, ...]]]()
 
-    def ask(self, task: Task, turns: list[str]) -> Any:
+    def ask(self, task: Task, turns: list[str], key: Any = None) -> Any:
         self.asked.append((task.id, tuple(turns)))
         try:
             return read_reply("direct", self.function(task, turns))
         except Exception as error:
             return fault_of("direct", error, "environment")
 
+    def is_ready(self, job: Any) -> bool:
+        return True
+
+    def wait(self, jobs: Any, seconds: float) -> None:
+        pass
+
     def reply(self, job: Any) -> Reply | Fault:
         return job  # type: ignore[no-any-return]
+
+    def over(self, keys: Any) -> None:
+        pass
 
     def new_step(self) -> None:
         pass

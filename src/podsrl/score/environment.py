@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from podsrl.errors import UsageError
 from podsrl.score.base import Fault
@@ -11,7 +11,7 @@ from podsrl.score.rewards import is_importable_by_workers
 from podsrl.score.workers.dispatcher import MEMORY_BYTES, Dispatcher
 from podsrl.score.workers.jobs import write_task
 from podsrl.score.workers.tools import find_replies, find_tools
-from podsrl.score.workers.turns import WANTED, Reply, TurnJob
+from podsrl.score.workers.turns import WANTED, Key, Reply, TurnJob
 from podsrl.score.workers.worker import Setup
 from podsrl.types import Task
 
@@ -52,16 +52,34 @@ class Environment:
         self._dispatcher = Dispatcher(setup, workers, timeout_seconds, is_capped=True)
         self._end = weakref.finalize(self, self._dispatcher.close)
 
-    def ask(self, task: Task, turns: Sequence[str]) -> TurnJob:
-        """Begin to ask what is said after the model's turns. RewardError: a column of the task cannot be sent."""
+    def ask(self, task: Task, turns: Sequence[str], key: Key | None = None) -> TurnJob:
+        """Begin to ask what is said after all of the model's turns so far.
+
+        Args:
+            key: (group's id, index) of the rollout; None: it is asked this once. A key has one question at a time.
+
+        Raises:
+            RewardError: a column of the task cannot be sent.
+        """
         job = TurnJob(self.name, write_task(task), turns)
         self._dispatcher.add([job])
         return job
+
+    def is_ready(self, job: TurnJob) -> bool:
+        """Whether `reply` gives what `ask` began without waiting."""
+        return self._dispatcher.is_done(job)
+
+    def wait(self, jobs: Sequence[TurnJob], seconds: float) -> None:
+        """Wait until one of these is ready, or so many seconds are over."""
+        self._dispatcher.wait(jobs, seconds)
 
     def reply(self, job: TurnJob) -> Reply | Fault:
         """Wait for what `ask` began. RewardError: the workers cannot be started."""
         outcome: Reply | Fault = self._dispatcher.outcome(job)
         return outcome
+
+    def over(self, keys: Iterable[Key]) -> None:
+        """Say that these rollouts hear nothing more. It may be said again, and of rollouts that were never asked."""
 
     def probe(self, task: Task) -> list[str]:
         """Try it on a made-up turn; give a warning where it fails. UsageError: it gives something that is no text."""

@@ -80,6 +80,9 @@ class Dispatcher:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed, self._error = False, ""
+        self._news = threading.Lock()
+        """Held until a job is done, for `wait`."""
+        self._news.acquire()
         self._wake_receiver, self._wake_sender = os.pipe()
         os.set_blocking(self._wake_sender, False)
         weakref.finalize(self, _close_pipe, self._wake_receiver, self._wake_sender)
@@ -101,9 +104,19 @@ class Dispatcher:
         """Set the seconds that time-outs have cost back to 0."""
         self._lost_seconds = 0.0
 
+    def is_done(self, job: Job) -> bool:
+        """Whether `outcome` waits no more for it."""
+        return job.outcome is not None or bool(self._error) or self._is_closed
+
+    def wait(self, jobs: Sequence[Job], seconds: float) -> None:
+        """Wait until one of these is done, or so many seconds are over."""
+        end = time.monotonic() + seconds
+        while not any(map(self.is_done, jobs)) and (left := end - time.monotonic()) > 0:
+            self._news.acquire(timeout=min(left, _TICK_SECONDS))  # another thread may have taken the news
+
     def outcome(self, job: Job) -> Any:
         """Wait for a job. RewardError: the workers cannot be started, or its function breaks its contract."""
-        while job.outcome is None and not self._error and not self._is_closed:
+        while not self.is_done(job):
             if job.done.acquire(timeout=_TICK_SECONDS):
                 job.done.release()  # another thread may wait for it too
         if job.outcome is None:
@@ -140,7 +153,7 @@ class Dispatcher:
             for worker in self._workers:
                 worker.kill()
             for job in (*self._queue, *(job for worker in self._workers for job in worker.jobs)):
-                job.done.release()  # there will be no outcome: the waiting caller raises the error
+                self._wake_callers(job)  # there will be no outcome: a waiting caller raises the error
 
     def _send_jobs(self) -> None:
         for worker in list(self._workers):
@@ -215,7 +228,12 @@ class Dispatcher:
 
     def _finish(self, job: Job, outcome: Any, seconds: float) -> None:
         job.seconds, job.outcome = seconds, outcome
+        self._wake_callers(job)
+
+    def _wake_callers(self, job: Job) -> None:
         job.done.release()
+        with suppress(RuntimeError):  # nobody has taken the last news yet
+            self._news.release()
 
     def _handle_death(self, worker: WorkerHandle, how: str) -> None:
         """A worker has ended by itself: its current job is the cause, the others go to another worker."""

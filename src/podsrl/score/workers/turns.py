@@ -22,6 +22,8 @@ from podsrl.score.workers.jobs import Job, read_fault, read_task, seeded
 from podsrl.types import Task
 
 WANTED = "a function reply(task, turns) -> text, or None for the end; or (text or None, reward of the turn)"
+Key = tuple[str, int]
+"""Of a rollout: its group's id, and its index."""
 MAX_CHARACTERS = 1 << 20
 """A longer reply is a fault: no window holds so many tokens."""
 
