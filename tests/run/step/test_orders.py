@@ -22,7 +22,6 @@ ORDERS = [
     OrderConfig(),
     OrderConfig(ahead=1),
     *(OrderConfig(ahead=ahead, rest=rest) for ahead in (1, 2, 4) for rest in ("run", "put_off")),
-    *(OrderConfig(ahead=2, rest=rest, most_age=age) for age in (1, 2) for rest in ("run", "put_off")),
     *(
         OrderConfig(ahead=ahead, take="first", rest=rest, most_age=age)
         for ahead in (0.25, 1, 3)
@@ -60,8 +59,7 @@ def run_of(order: OrderConfig, seed: int, **options: Any) -> Run:
 
 def most_age(order: OrderConfig) -> float:
     """Steps by which a group may be older than the weights that train on it."""
-    own = {"finish": order.ahead, "run": order.ahead + 1, "put_off": order.ahead}[order.rest]
-    return min(own if order.take == "asked" else float("inf"), order.most_age or float("inf"))
+    return order.ahead if order.take == "asked" else order.most_age or float("inf")
 
 
 def check_group(run: Run, each: Any, found: Counter[Key]) -> None:

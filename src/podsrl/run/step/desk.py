@@ -155,8 +155,8 @@ class Desk:
                 with stage("generate"):
                     for each in self.rounds:
                         each.put_off()
-            elif order.take == "asked" and order.is_ahead:
-                self._ask(view_at, step, min(last, step + 2 + further), stage)
+            elif order.rest == "finish":
+                self._ask(view_at, step, min(last, step + 1 + order.ahead), stage)
         except Exception:
             self._give_up()
             raise
@@ -186,7 +186,7 @@ class Desk:
         """Ask the first rounds of steps before `end`, of those that may be under way; they begin now."""
         number = self.rounds[-1].view.step + 1 if self.rounds else step
         with stage("generate"):
-            while number < min(end, step + 1 + (self._order.most_age or math.inf)):
+            while number < end:
                 view = self._closing.opening(view_at(number, self.position), self.waiting)
                 view = replace(view, waiting=tuple(each.group for each in self.waiting))
                 first = self.waiting if self._waits is None and not self.rounds else ()
@@ -247,12 +247,15 @@ class Desk:
         )
 
     def _give_up(self) -> None:
-        """The step that was to be taken failed: what is whole of it can be taken again by a run that is ahead."""
-        self._under_way.drop_all()
+        """The step that was to be taken failed. A run that is ahead takes it again, and asks anew for what ran."""
         self.is_broken = any(each.work is not None for each in self.rounds)
-        if self.is_broken or not self._order.is_ahead:
-            self.rounds.clear()
+        for each in self.rounds:
+            each.read_ended()
+            each.work = None
         self._going_on = None
+        self._under_way.drop_all()
+        if not self._order.is_ahead:
+            self.rounds.clear()
 
     def _repaired(self, view: View, opens: Mapping[str, Open], stage: Stage) -> list[Open]:
         """The groups that get repaired rollouts, with these."""
