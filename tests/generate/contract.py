@@ -338,14 +338,15 @@ class GeneratorContract:
         needs("start")
         before = by_place(generator.generate([Request("q", PROMPT, 4, PLAIN)]))
         starts = {i: begun(before["q", i], length) for i, length in ((1, 9), (2, 23))}
-        starts[2] = replace(starts[2], calls=(True, False), earned=(0.5,), num_shared=4)
+        starts[2] = replace(starts[2], calls=(True, False), earned=(0.5,), num_shared=4, forked_from=0)
         starts[3] = Begun(index=3, token_ids=(11, 30), logprobs=(0.0, 0.0), version=0, given=((0, 2),))
         found = by_place(generator.generate([Request("q", PROMPT, 4, PLAIN, starts=starts)]))
         assert found["q", 0].token_ids == before["q", 0].token_ids
         for index, start in starts.items():
             done, length = found["q", index], len(start.token_ids)
             assert (done.token_ids[:length], done.given) == (start.token_ids, start.given)
-            assert (done.calls, done.earned, done.num_shared) == (start.calls, start.earned, start.num_shared)
+            assert (done.calls, done.earned) == (start.calls, start.earned)
+            assert (done.num_shared, done.forked_from) == (start.num_shared, start.forked_from)
             assert done.logprobs[:length] == start.logprobs
             assert (len(done.token_ids), done.finish_reason) == (24, "length")
             drawn = replace(done, token_ids=done.token_ids[length:], logprobs=done.logprobs[length:])
