@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from threading import Event
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from contract import tokens_of
+from contract import drain, tokens_of
 from torch import Tensor
 
+from podsrl.control import Steering
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
-from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
+from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling, Watch
 from podsrl.scale.generators.pool import MAX_LOSSES, Pool
 from podsrl.types import Completion
 
@@ -22,32 +24,31 @@ REQUESTS = [Request(f"s0/{i}", (3 + i, 9), 6, Sampling(max_new_tokens=12, stop_t
 
 
 class Fragile(Engine):
-    """An engine that is lost after so many completions of a call, as often as `deaths` says."""
-
-    deaths: list[int]
+    """An engine that is lost behind so many completions of a busy period, as often as `deaths` says."""
 
     def __init__(self, model: Any, deaths: list[int]) -> None:
         super().__init__(copy.deepcopy(model), seed=3)
-        self.deaths, self.is_closed, self.asked = deaths, False, list[str]()
-        self.aborted: list[Any] = []  # by another thread than the one that steps
+        self.deaths, self.is_closed, self.asked, self.aborted = deaths, False, list[str](), list[Any]()
+        self.left: int | None = None
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+    def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
         wanted = list(requests)
+        if not self.num_unfinished:
+            self.left = self.deaths.pop(0) if self.deaths else None
         self.asked += [request.id for request in wanted]
-        self.aborted.clear()  # of the call before, when it had just ended
-        return self._until_lost(super().generate(wanted))
+        super().submit(wanted, watch=watch)
 
-    def _until_lost(self, stream: Iterator[Completion]) -> Iterator[Completion]:
-        after = self.deaths.pop(0) if self.deaths else None
-        for count, done in enumerate(stream):
-            if count == after:
+    def poll(self, seconds: float | None = None) -> list[Completion]:
+        found = super().poll()
+        if self.left is not None:
+            self.left -= len(found)
+            if self.left < 0:
                 raise LostGenerator("the third of the test's engines is lost")
-            yield done
-            while self.aborted:
-                super().abort(self.aborted.pop())
+        return found
 
     def abort(self, ids: Any) -> None:
-        self.aborted.append(list(ids))
+        self.aborted += ids
+        super().abort(ids)
 
     def close(self) -> None:
         self.is_closed = True
@@ -121,10 +122,10 @@ def test_a_member_that_may_be_away_for_a_while_is_made_anew_when_it_is_back(new_
             raise UnavailableError("nothing answers at the test's address")
         return make()
 
-    def gone(requests: Iterable[Request]) -> Iterator[Completion]:
+    def gone(seconds: float | None = None) -> list[Completion]:
         raise LostGenerator("the server does not answer", retry_seconds=300)
 
-    made[0].generate, pool._factories = gone, (new,)  # type: ignore[method-assign]
+    made[0].poll, pool._factories = gone, (new,)  # type: ignore[method-assign]
     assert tokens_of(pool.generate(REQUESTS)) == tokens_of(Engine(qwen2, seed=3).generate(REQUESTS))
     assert left == [-1] and len(made) == 2
 
@@ -132,31 +133,92 @@ def test_a_member_that_may_be_away_for_a_while_is_made_anew_when_it_is_back(new_
 def test_a_loss_for_good_ends_the_call_and_nothing_is_made_anew(new_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pool, made = new_pool(2)
 
-    def gone(self: Fragile, requests: Iterable[Request]) -> Iterator[Completion]:
+    def gone(self: Fragile, seconds: float | None = None) -> list[Completion]:
         raise LostGenerator("the cluster has ended", is_final=True)
 
-    monkeypatch.setattr(Fragile, "generate", gone)
+    monkeypatch.setattr(Fragile, "poll", gone)
     with pytest.raises(LostGenerator, match="the cluster has ended"):
         list(pool.generate(REQUESTS))
-    assert len(made) == 2
+    assert len(made) == 2 and pool.num_unfinished == 0
 
 
-def test_a_pool_may_be_closed_during_a_call(qwen2: Any) -> None:
-    is_closed = Event()
+class Ringing(Generator):
+    """A member that works by itself: what it is given ends when the test says so."""
 
-    class Silent(Engine):
-        def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-            is_closed.wait()
-            yield from ()
+    abilities = frozenset({"beside", "join"})
 
-        def abort(self, ids: Any) -> None:
-            assert not is_closed.is_set(), "a closed generator is asked for nothing"
+    def __init__(self) -> None:
+        self.version, self.stats, self.num_unfinished, self.num_polls = 0, EngineStats(), 0, 0
+        self.on_event: Callable[[], None] = lambda: None
+        self.asked, self.ended, self.is_closed = list[Request](), list[Completion](), False
 
-    pool = Pool([lambda: Silent(qwen2)] * 2)
-    stream = pool.generate(REQUESTS)
-    pool.close()
-    del stream  # it does not wait for what never comes
-    is_closed.set()
+    def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
+        self.asked += requests
+        self.num_unfinished = sum(request.num_rollouts for request in self.asked)
+
+    def poll(self, seconds: float | None = None) -> list[Completion]:
+        assert seconds == 0, "the pool waits for all members at once"
+        self.num_polls += 1
+        ended, self.ended = self.ended, []
+        self.num_unfinished -= len(ended)
+        return ended
+
+    def abort(self, ids: Any) -> None:
+        assert not self.is_closed, "a closed generator is asked for nothing"
+
+    def load_weights(self, named_tensors: Any, version: int) -> None: ...
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def end(self, *keys: tuple[str, int]) -> None:
+        self.ended += [
+            Completion(request_id=name, index=i, token_ids=(1,), logprobs=(0.0,), finish_reason="stop", version=0)
+            for name, i in keys
+        ]
+        self.on_event()
+
+
+def test_a_pool_waits_for_any_of_its_members_and_asks_none_meanwhile() -> None:
+    first, second = Ringing(), Ringing()
+    pool = Pool([lambda: first, lambda: second])
+    assert pool.poll() == [] and pool.abilities == {"beside", "join"}
+    pool.submit([Request("a", (3,), 2), Request("b", (3,), 1)])
+    assert pool.poll(0) == pool.poll(0.05) == []
+    before = first.num_polls + second.num_polls
+    for member, keys in ((second, [("b", 0)]), (first, [("a", 1), ("a", 0)])):
+        threading.Timer(0.2, member.end, keys).start()
+        assert [(done.request_id, done.index) for done in pool.poll(300)] == keys
+    assert first.num_polls + second.num_polls - before <= 8
+    assert pool.num_unfinished == 0 and pool.poll() == []
+
+
+def test_a_request_goes_to_the_member_with_the_fewest_unfinished_rollouts() -> None:
+    first, second = Ringing(), Ringing()
+    pool = Pool([lambda: first, lambda: second])
+    pool.submit([Request("a", (3,), 5), Request("b", (3,), 2), Request("c", (3,), 2), Request("d", (3,), 2)])
+    second.end(("b", 0), ("b", 1), ("c", 0), ("c", 1))
+    assert len(pool.poll()) == 4
+    pool.submit([Request("e", (3,), 4), Request("a", (3,), 1, first_index=5)])
+    assert [[request.id for request in member.asked] for member in (first, second)] == [
+        ["a", "a"],
+        ["b", "c", "d", "e"],
+    ]
+    with pytest.raises(UsageError, match=r"rollout 5 of 'a' is unfinished or asked for twice"):
+        pool.submit([Request("f", (3,)), Request("a", (3,), 3, first_index=5)])
+    with pytest.raises(UsageError, match="'load'"):
+        pool.load_weights([], 1)
+    assert pool.num_unfinished == 12
+
+
+def test_a_pool_may_be_closed_while_rollouts_run() -> None:
+    member = Ringing()
+    pool = Pool([lambda: member])
+    stream = pool.generate([Request("a", (3,), 2)])
+    threading.Timer(0.1, member.end, [("a", 0)]).start()
+    next(stream)
+    threading.Timer(0.1, pool.close).start()
+    assert list(stream) == [] and member.is_closed, "it does not wait for what never comes"
 
 
 @pytest.mark.parametrize("call", ["load_weights", "abilities", "describe", "first_logprob"])
@@ -191,7 +253,7 @@ def test_a_member_that_is_lost_when_it_is_asked_something_is_made_anew(qwen2: An
 
     pool = Pool([new] * 2, what="2 engines")
     pool.load_weights(qwen2.named_parameters(), 2)
-    assert pool.abilities == {"beside", "join"}
+    assert pool.abilities == {"join"}
     assert pool.describe(REQUESTS) == "2 engines: an engine"
     assert pool.first_logprob([3]) == (7, -0.25)
     assert len(made) == 3 and made[0].version == made[2].version == pool.version == 2
@@ -201,55 +263,82 @@ def test_an_error_of_a_member_is_the_pools(new_pool: Any) -> None:
     pool, _ = new_pool(2)
     with pytest.raises(UsageError, match="another tokenizer"):
         list(pool.generate([*REQUESTS, Request("far", (10_000,))]))
+    assert pool.num_unfinished == 0
     assert len(list(pool.generate(REQUESTS))) == 30
 
 
-def test_generation_begins_with_the_call_and_one_call_is_open_at_a_time(new_pool: Any) -> None:
-    pool, members = new_pool(2)
-    stream = pool.generate(REQUESTS)
-    assert all(member.asked for member in members)
-    with pytest.raises(UsageError, match="another call is open"):
-        pool.generate(REQUESTS)
-    with pytest.raises(UsageError, match="is open"):
-        pool.load_weights([], 1)
-    assert len(list(stream)) == 30 and pool.abilities == {"beside", "join", "start", "abort_rollouts", "watch"}
+def test_abilities_are_those_of_all_members(new_pool: Any) -> None:
+    """Engines in this process work when they are polled, and so does a pool of them."""
+    pool, _ = new_pool(2)
+    assert pool.abilities == Engine.abilities and "load" in pool.abilities and "beside" not in pool.abilities
 
 
-def test_an_abort_that_comes_when_all_is_made_ends_nothing_of_the_next_call(new_pool: Any) -> None:
-    pool, _ = new_pool(3)
-    wanted = tokens_of(pool.generate(REQUESTS))
-    stream = pool.generate(REQUESTS)
-    wait_until_all_is_made()
-    stream.close()  # which ends the rollouts that it has not read
-    assert tokens_of(pool.generate(REQUESTS)) == wanted
+def test_what_was_aborted_stays_so_when_a_member_is_made_anew(new_pool: Any) -> None:
+    pool, made = new_pool(1, [1])
+    pool.submit(REQUESTS)
+    pool.abort(["s0/4", ("s0/2", 3)])
+    found = drain(pool)
+    aborted = {key for key, done in found.items() if done.finish_reason == "aborted"}
+    assert len(made) == 2 and aborted == {("s0/2", 3), *(("s0/4", index) for index in range(6))}
+    assert len(found) == 30
 
 
-def wait_until_all_is_made() -> None:
-    for thread in threading.enumerate():
-        if thread.name.startswith("generator-"):  # reads a member of a pool
-            thread.join()
+def test_a_watched_group_stays_with_one_member_and_is_asked_for_whole_when_that_is_lost(
+    qwen2: Any, new_pool: Any
+) -> None:
+    watch = Steering({"steer.prune": "small_steering:Learned", "steer.branch": "small_steering:Forked"}, {})
+    wanted = tokens_of(Engine(qwen2, seed=3).generate(REQUESTS, watch=watch))
+    assert len(wanted) > 30, "some forked"
+    pool, made = new_pool(2, [8])
+    for request in REQUESTS:
+        pieces = [replace(request, num_rollouts=2, first_index=first) for first in (0, 2, 4)]
+        pool.submit(pieces[:1], watch=watch)
+        pool.submit(pieces[1:], watch=watch)
+    with pytest.raises(UsageError, match="another watch"):
+        pool.submit([Request("later", (3,))])
+    assert not {*made[0].asked} & {*made[1].asked}
+    found = list(drain(pool).values())
+    assert tokens_of(found) == wanted and len(made) == 3 and {*made[2].asked} == {*made[1].asked}
 
 
-def test_what_was_aborted_stays_so_when_a_member_is_made_anew(qwen2: Any) -> None:
-    """The first member is lost at once, and asked again after the caller's abort."""
-    aborted: list[tuple[int, list[Any]]] = []
-
-    class Notes(Fragile):
-        def abort(self, ids: Any) -> None:
-            aborted.append((id(self), list(ids)))
-            super().abort(ids)
-
-    made: list[Notes] = []
-
-    def new() -> Notes:
-        made.append(Notes(qwen2, [1] if not made else []))
-        return made[-1]
-
-    pool = Pool([new])
-    for count, _ in enumerate(pool.generate(REQUESTS)):
-        if count == 0:
-            pool.abort(["s0/4"])
-    assert (id(made[1]), ["s0/4"]) in aborted
+@pytest.mark.parametrize("seed", range(40))
+def test_any_schedule_with_losses_gives_each_rollout_once_with_the_tokens_of_one_engine(
+    qwen2: Any, new_pool: Any, seed: int
+) -> None:
+    """Submits in pieces, aborts, what goes on from aborted tokens, loads of equal weights, and losses of members."""
+    rng = random.Random(seed)
+    whole = tokens_of(Engine(qwen2, seed=3).generate(REQUESTS))
+    num = rng.choice([1, 2, 3])
+    pool, made = new_pool(num, [rng.randrange(8) for _ in range(2)])
+    pool.load_weights(qwen2.named_parameters(), 1)
+    waiting = [replace(one, num_rollouts=2, first_index=first) for one in REQUESTS for first in (0, 2, 4)]
+    rng.shuffle(waiting)
+    found, running = dict[tuple[str, int], Completion](), set[tuple[str, int]]()
+    while waiting or pool.num_unfinished:
+        match rng.choice(["submit", "poll", "poll", "poll", "poll", "abort", "load"]):
+            case "submit" if waiting:
+                pieces = [waiting.pop() for _ in range(min(len(waiting), rng.choice([1, 2, 5])))]
+                pool.submit(pieces)
+                running |= {(one.id, index) for one in pieces for index in one.indices}
+            case "abort" if running and rng.random() < 0.3:
+                key = rng.choice(sorted(running))
+                pool.abort([rng.choice([key, key[0]])])
+            case "load":
+                pool.load_weights(qwen2.named_parameters(), pool.version + 1)
+            case _:
+                for done in pool.poll():
+                    key = done.request_id, done.index
+                    running.remove(key)  # it comes once, and was asked for
+                    assert whole[key][: len(done.token_ids)] == done.token_ids
+                    if done.finish_reason == "aborted":
+                        request = next(one for one in REQUESTS if one.id == done.request_id)
+                        starts = {done.index: done} if done.token_ids else {}
+                        waiting.append(replace(request, num_rollouts=1, first_index=done.index, starts=starts))
+                    else:
+                        assert key not in found
+                        found[key] = done
+    assert tokens_of(found.values()) == whole and not running
+    assert len(made) <= num + 2
 
 
 def test_counts_are_those_of_all_members(new_pool: Any) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-import select
+import random
 import signal
 import socket
 import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
-from contract import SEED, GeneratorContract, Models, by_place, left_nothing, tokens_of
+from contract import SEED, GeneratorContract, Models, by_place, drain, left_nothing, tokens_of
 from podsrl_processes import blueprint_of
 
 import children
@@ -38,6 +40,18 @@ pytestmark = pytest.mark.slow  # its generators take processor time that no test
 Found = dict[tuple[str, int], Completion]
 KEPT_PROCESSES = (b"generators.child",)
 """The module's pools have their processes to the end, and one that was lost has another in its place."""
+
+
+class TestOneProcess(GeneratorContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def generator(cls, models: Models) -> Iterator[Generator]:
+        use("mkl")
+        with left_nothing():
+            process = ProcessGenerator(blueprint_of(models.folder, model=models.first, seed=SEED), timeout_seconds=300)
+            process.load_weights(models.first.named_parameters(), 0)
+            yield process
+            process.close()
 
 
 class TestTwoProcesses(GeneratorContract):
@@ -170,9 +184,20 @@ def test_a_watch_acts_there_as_here_also_in_place_of_a_lost_one(
 
 def test_a_process_that_is_stopped_is_lost_when_its_time_is_over(pool: Pool, made: list[ProcessGenerator]) -> None:
     wanted, before = by_place(pool.generate(REQUESTS)), len(made)
-    os.kill(made[-1].pid, signal.SIGSTOP)
     made[-1]._timeout_seconds = 1.0  # the process that takes its place has longer, since it starts first
+    assert "decode step" in made[-1].describe(REQUESTS)  # from now on it waits so long
+    os.kill(made[-1].pid, signal.SIGSTOP)
     assert by_place(pool.generate(REQUESTS)) == wanted and len(made) == before + 1
+
+
+def test_silence_is_no_loss_while_nothing_is_awaited(
+    model: Any, process: ProcessGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_timeout_seconds", 0.5)
+    process.describe(REQUESTS)
+    time.sleep(1.2)
+    monkeypatch.undo()
+    assert by_place(process.generate(REQUESTS)) == in_this_process(model)
 
 
 def test_an_answer_that_nobody_waited_for_is_dropped(
@@ -180,7 +205,7 @@ def test_an_answer_that_nobody_waited_for_is_dropped(
 ) -> None:
     """As where Ctrl-C ends the wait, and the program goes on."""
 
-    def interrupted(self: Any) -> None:
+    def interrupted(self: Any, number: int) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -228,16 +253,50 @@ def test_a_generator_of_ones_own_and_its_errors(new_process: Any, monkeypatch: p
     assert process.abilities == {"beside"}
     with pytest.raises(PodsError, match=r"ValueError: a prompt of 99"):
         list(process.generate([Request("a", (99,), 1)]))
+    process.submit([Request("a", (4, 5), 1)])
+    process.submit([Request("b", (4, 5), 2)])  # waits for the end of that call
+    with pytest.raises(UsageError, match="'load'"):
+        process.load_weights([], 1)
+    assert drain(process).keys() == {("a", 0), ("b", 0), ("b", 1)}
     assert len(by_place(process.generate([Request("a", (4, 5), 2)]))) == 2
 
 
-def test_it_works_while_the_caller_does_not_read(model: Any, process: ProcessGenerator) -> None:
-    assert process.abilities == {"beside", "join", "start", "abort_rollouts", "watch"}
-    stream = process.generate(REQUESTS)
-    assert select.select([process._child.channel], [], [], 300)[0], "nothing came beside the caller"
-    with pytest.raises(UsageError, match="open"):
-        process.load_weights(model.named_parameters(), 7)
-    assert by_place(stream) == in_this_process(model)
+def test_it_works_while_the_caller_does_not_poll(model: Any, process: ProcessGenerator) -> None:
+    assert process.abilities == Engine.abilities | {"beside"}
+    rung = Event()
+    process.on_event = rung.set
+    process.submit(REQUESTS)
+    assert rung.wait(300), "nothing came beside the caller"
+    wait_for(lambda: not process._is_busy)
+    found = process.poll(0)
+    assert process.num_unfinished == 0 and by_place(found) == in_this_process(model)
+
+
+def test_any_schedule_of_kills_gives_the_tokens_of_one_engine(
+    model: Any, pool: Pool, made: list[ProcessGenerator]
+) -> None:
+    """Submits in pieces, aborts, what goes on from aborted tokens, loads of equal weights, and kills."""
+    rng = random.Random(0)
+    whole, found, num_kills = tokens_of(in_this_process(model).values()), list[Completion](), 0
+    waiting = [replace(one, num_rollouts=2, first_index=first) for one in REQUESTS for first in (0, 2, 4, 6)]
+    while waiting or pool.num_unfinished:
+        what = rng.randrange(8)
+        if what < 3 and waiting:
+            pool.submit([waiting.pop() for _ in range(min(len(waiting), 3))])
+        elif what == 3:
+            pool.abort([f"s0/{rng.randrange(5)}"])
+        elif what == 4:
+            pool.load_weights(model.named_parameters(), 6)
+        elif what == 5 and num_kills < 2:
+            os.kill(rng.choice(pool._members).generator.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+            num_kills += 1
+        for done in pool.poll(0.05):
+            if done.finish_reason == "aborted":
+                request, starts = REQUESTS[int(done.request_id[3:])], {done.index: done} if done.token_ids else {}
+                waiting.append(replace(request, num_rollouts=1, first_index=done.index, starts=starts))
+            else:
+                found.append(done)
+    assert tokens_of(found) == whole and num_kills == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

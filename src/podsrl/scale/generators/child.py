@@ -9,96 +9,108 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from podsrl.errors import PodsError, UsageError, one_line
-from podsrl.lib.channel import Channel, Frame
+from podsrl.lib.channel import Channel
 from podsrl.lib.imports import load
 from podsrl.lib.user_function import reason_of
+from podsrl.records import encode_completions
 from podsrl.scale.generators.weights import mapped
 from podsrl.scale.generators.worker import Worker
 
+_UNANSWERED = ("submit", "abort", "poll")
+
 
 class Service:
-    """A worker that the first call makes, and that answers one call after the other; `abort` is heard meanwhile."""
+    """A worker, which the first message makes, and what it is asked for."""
 
-    def answers(
-        self, head: dict[str, Any], body: bytes = b"", data: Any = None
-    ) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Give the messages of a call; the last one has its result, or its error in one line.
+    def __init__(self) -> None:
+        self._messages: SimpleQueue[tuple[dict[str, Any], bytes, Any]] = SimpleQueue()
+        self._worker: Worker | None = None
+        self._counted = 0  # number of the newest submit
 
-        An error that is none of the user's own is printed with its traceback.
+    def put(self, head: dict[str, Any], body: bytes = b"", data: Any = None) -> None:
+        """A message, from any thread; `data` is weights."""
+        self._messages.put((head, body, data))
+
+    def answers(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Do what messages say, one after the other; while there is none, draw a token of every rollout that runs.
+
+        Yields:
+            The result of a message under its number; what has ended in a step, with "unfinished": the rollouts that
+            are left, and "counted": the number of the last submit among them; or an error in one line. An error that is
+            none of the user's own is printed with its traceback.
         """
-        number = head["number"]
+        while True:
+            try:
+                message = self._messages.get(block=self._worker is None or not self._worker.num_unfinished)
+            except Empty:
+                message = {"call": "poll", "number": 0}, b"", None
+            if message[0]["call"] == "close":
+                break
+            if (found := self._answer(*message)) is not None:
+                yield found
+            if self._worker is None:
+                return
+            del message  # weights
+        if self._worker is not None:
+            self._worker.close()
+
+    def _answer(self, head: dict[str, Any], body: bytes, data: Any) -> tuple[dict[str, Any], bytes] | None:
+        call, number, worker = head["call"], head["number"], self._worker
         try:
-            if head["call"] == "generate":
-                requests, watch = pickle.loads(body)
-                for completions in self._worker.generate(requests, number, watch):
-                    yield {"number": number}, completions
-            yield {"result": self._result(head, body, data), "number": number}, b""
+            if call == "start" and (here := version("podsrl")) != head["podsrl"]:
+                raise UsageError(f"scale.ray: a node has podsrl {here}, wanted {head['podsrl']} as the run has")
+            asked = pickle.loads(body) if body else ()
+            if worker is None:
+                worker = self._worker = Worker(*asked)
+                return {"number": number, "result": worker.facts()}, b""
+            if call == "poll":
+                found = worker.poll()
+                if found or not worker.num_unfinished:
+                    return self._state() | worker.counts(), encode_completions(found)
+                return None
+            if call == "submit":
+                self._counted = number
+            more = (head["table"], data) if call == "load_weights" else ()
+            result = getattr(worker, call)(*asked, *more)
+            return None if call in _UNANSWERED else ({"number": number, "result": result}, b"")
         except Exception as error:
             is_own = isinstance(error, PodsError)
             if not is_own:
                 traceback.print_exception(error)
             text = one_line(str(error) if is_own else f"generator process {os.getpid()}: {reason_of(error)}")
-            yield {"error": text, "is_usage": isinstance(error, UsageError), "number": number}, b""
+            state = self._state() if call in _UNANSWERED else {}
+            return {"number": number, "error": text, "is_usage": isinstance(error, UsageError), **state}, b""
 
-    def abort(self, ids: list[Any], number: int) -> None:
-        """As `Worker.abort`."""
-        self._worker.abort(ids, number)
-
-    def close(self) -> None:
-        self._worker.close()
-
-    def _result(self, head: dict[str, Any], body: bytes, data: Any) -> Any:
-        """The result of a call, as JSON."""
-        match head["call"]:
-            case "start":
-                if (here := version("podsrl")) != head["podsrl"]:
-                    raise UsageError(f"scale.ray: a node has podsrl {here}, wanted {head['podsrl']} as the run has")
-                self._worker = Worker(pickle.loads(body))
-                return self._worker.facts()
-            case "generate":
-                return self._worker.counts()
-            case "load_weights":
-                return self._worker.load_weights(head["table"], data)
-            case "describe":
-                return self._worker.describe(pickle.loads(body))
-            case "first_logprob":
-                return self._worker.first_logprob(head["prompt_ids"])
-        raise ValueError(f"no call {head['call']!r}")
+    def _state(self) -> dict[str, Any]:
+        assert self._worker is not None
+        return {"unfinished": self._worker.num_unfinished, "counted": self._counted}
 
 
 def serve(channel: Channel) -> None:
     """In the child of a `ProcessGenerator`: answer until the other end is closed.
 
-    The main thread does one call after the other, as some engines insist on; a second thread receives, so that `abort`
-    is heard during a call and the end of the parent at any time.
+    The main thread does what is asked, as some engines insist on; a second thread receives, and hears the end of the
+    parent at any time.
     """
     load("transformers.modeling_utils")
-    service, calls = Service(), SimpleQueue[Frame]()
-    frame = channel.receive()
-    while frame is not None and frame.head["call"] != "close":
-        mapping = None if frame.descriptor is None else mapped(frame.descriptor, frame.head["table"])
-        for head, body in service.answers(frame.head, frame.body, mapping):
-            channel.send(head, body)
-        if frame.descriptor is not None:
-            os.close(frame.descriptor)
-        if frame.head["call"] == "start":
-            if "error" in head:
-                return
-            threading.Thread(target=_hear, args=(channel, service, calls), daemon=True).start()
-        frame = calls.get()
-    service.close()
+    service = Service()
+    threading.Thread(target=_hear, args=(channel, service), daemon=True).start()
+    for head, body in service.answers():
+        channel.send(head, body)
 
 
-def _hear(channel: Channel, service: Service, calls: SimpleQueue[Frame]) -> None:
+def _hear(channel: Channel, service: Service) -> None:
     """Receive until the parent has closed the channel, which ends the process, whatever it does just now."""
     with suppress(OSError):
         while (frame := channel.receive()) is not None:
-            if frame.head["call"] == "abort":
-                service.abort(frame.head["ids"], frame.head["number"])
-            else:
-                calls.put(frame)
+            data = None
+            if frame.descriptor is not None:
+                data = mapped(frame.descriptor, frame.head["table"])
+                os.close(frame.descriptor)
+            service.put(frame.head, frame.body, data)
+            del frame, data
     os._exit(0)

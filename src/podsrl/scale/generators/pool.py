@@ -1,44 +1,39 @@
 """A generator made of several. It gives the completions that one of them would give, each as soon as it is finished.
 
-Member i of R gets every R-th request from the i-th on; a request stays whole. Tokens depend on the seed and the request
-alone, so they are the same for every R. One that is lost is made anew with the newest weights and asked for its whole
-share again; completions that had arrived are passed over by (request id, index).
+A request goes, whole, to the member with the fewest unfinished rollouts. Tokens depend on the seed and the request
+alone, so they are the same for any number of members. One that is lost is made anew with the newest weights and asked
+again for what it has not given; what comes twice is passed over by its key.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 from operator import methodcaller
-from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from torch import Tensor
 
 from podsrl.control import Steering
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
-from podsrl.generate import EngineStats, Generator, Request, Watch, abilities_of, add_stats, begin
-from podsrl.scale.generators.worker import packed
+from podsrl.generate import EngineStats, Generator, Request, Watch, abilities_of, add_stats
+from podsrl.lib.watch import Key
+from podsrl.scale.generators.worker import check_load, check_submit, packed
 from podsrl.types import Completion
 
 T = TypeVar("T")
 
 MAX_LOSSES = 3
-"""Losses of one member in one call after which the run ends."""
+"""Losses of one member in a row, without a new completion of it in between, after which the run ends."""
 MAX_PAUSE_SECONDS = 5.0
 """Between two tries to make a lost member anew."""
 MAX_GAP = 0.25
 """Largest difference of members' log-probs under the same weights, natural logs: what bfloat16 may round."""
-_TRAVELS = frozenset({"join", "start", "abort_rollouts", "watch", "proof"})
-"""Abilities that a pool has where all members have them."""
-
-Found = tuple[int, Completion | BaseException | None]
-"""Member, and what came from it: a completion, an error, or None at the end of its share."""
 
 
 class Store(Protocol):
@@ -73,18 +68,86 @@ class Copies:
         self._tensors = {}
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A request that a member has."""
+
+    request: Request
+    indices: set[int]
+    """Its rollouts, without those that were asked anew since."""
+    given: set[int] = field(default_factory=set)
+    """Those of them that have come."""
+    coming: set[int] = field(default_factory=set)
+    """Those that the member has been asked for and not given since it was made."""
+    aborted: list[str | Key] = field(default_factory=list)
+
+    def pieces(self) -> Iterator[Request]:
+        """Of what is coming: requests of neighbouring rollouts."""
+        for _, neighbours in groupby(enumerate(sorted(self.coming)), lambda each: each[1] - each[0]):
+            indices = [index for _, index in neighbours]
+            starts = {index: self.request.starts[index] for index in indices if index in self.request.starts}
+            yield replace(self.request, first_index=indices[0], num_rollouts=len(indices), starts=starts)
+
+
+class _Member:
+    """A generator of a pool, and what it was asked for since it had nothing to do."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.generator, self.losses = generator, 0
+        self.asked: dict[str, list[_Asked]] = {}
+        self.forks: set[Key] = set()
+
+    @property
+    def num_unfinished(self) -> int:
+        return self.generator.num_unfinished if self.asked else 0
+
+    def forget(self) -> None:
+        self.asked, self.forks = {}, set()
+
+    def is_new(self, done: Completion, *, is_watched: bool) -> bool:
+        """Whether a completion has not come before; of a watch's forks only those that come twice are known."""
+        name, index = done.request_id, done.index
+        for one in self.asked.get(name, ()):
+            if index in one.coming:
+                is_new = index not in one.given
+                one.coming.remove(index)
+                one.given.add(index)
+                break
+        else:
+            is_new = (name, index) not in self.forks
+            if is_watched:
+                self.forks.add((name, index))
+        if not is_watched:  # else a lost one is asked for all again
+            self.keep(name, lambda one: bool(one.coming))
+        if is_new:
+            self.losses = 0
+        return is_new
+
+    def keep(self, name: str, is_kept: Callable[[_Asked], bool]) -> None:
+        """Forget other requests of a group."""
+        left = [one for one in self.asked.pop(name, ()) if is_kept(one)]
+        if left:
+            self.asked[name] = left
+
+
 class Pool(Generator):
     """R generators as one.
 
+    Members that work by themselves have an attribute `on_event`, which the pool sets to a function without arguments:
+    they call it, from any thread, whenever `poll` has something new. The others work when the pool is polled.
+
+    Its abilities are those that all members have. Members watch their own shares with the watch's parts as they are
+    when nothing runs, whatever they learn later. Rollouts of a watched group that run at a time are with one member.
+
     Args:
         factories: R functions that make a member each; called again for a member that is lost. A factory should not
-            wait, so that all members start at the same time. Members bound their own waits, and their `abort` may be
-            called while another thread reads their completions.
+            wait, so that all members start at the same time. Members bound their own waits.
         store: of the weights; None: `Copies`.
         what: all members in words, for the start line: "2 servers".
 
     Raises:
-        UsageError: no factory.
+        UsageError: no factory. By any verb: an error of a member, which ends all that runs.
+        LostGenerator: by any verb: a member was lost `MAX_LOSSES` times in a row, or cannot be made anew.
 
     Example:
         >>> pool = Pool([new_member] * 2, what="2 generators on this machine")  # doctest: +SKIP
@@ -102,85 +165,108 @@ class Pool(Generator):
         if not factories:
             raise UsageError("a pool of no generators: wanted at least one")
         self._factories, self._store, self._what = tuple(factories), store or Copies(), what
-        self._has_weights = self._is_open = self._is_closed = False
-        self._aborted: list[str | tuple[str, int]] = []  # in the open call, for a member that is asked again
-        self._watch: Watch | None = None  # likewise
-        self._members: list[Generator] = []
+        self._has_weights = self._is_closed = False
+        self._bell = threading.Event()
+        self._watch: Watch | None = None  # of what runs
+        self._own_watch: Watch | None = None  # a copy of it, which learns nothing
+        self._members: list[_Member] = []
         try:
-            for make in self._factories:
-                self._members.append(make())
+            for i in range(len(self._factories)):
+                self._members.append(_Member(self._made(i)))
         except BaseException:
             self.close()
             raise
 
     @property
     def abilities(self) -> frozenset[str]:  # type: ignore[override]
-        """Those that all members have and that travel, and "beside"."""
-        return _TRAVELS.intersection(*self._answers([abilities_of] * len(self._members))) | {"beside"}
+        return frozenset.intersection(*self._answers([abilities_of] * len(self._members)))
+
+    @property
+    def num_unfinished(self) -> int:  # type: ignore[override]
+        """Of all members; after a loss also those that come again, and are passed over."""
+        return sum(member.num_unfinished for member in self._members)
 
     @property
     def stats(self) -> EngineStats:
         """The members' counts: the largest of `steps`, sums of the others. Set it to set them all."""
-        return add_stats((member.stats for member in self._members), largest=("steps",))
+        return add_stats((member.generator.stats for member in self._members), largest=("steps",))
 
     @stats.setter
     def stats(self, stats: EngineStats) -> None:
         for member in self._members:
-            member.stats = replace(stats)
+            member.generator.stats = replace(stats)
 
     @property
     def peak_kv_bytes(self) -> int:
         """Of the member that held most."""
-        return max(member.peak_kv_bytes for member in self._members)
+        return max(member.generator.peak_kv_bytes for member in self._members)
 
     @peak_kv_bytes.setter
     def peak_kv_bytes(self, count: int) -> None:
         for member in self._members:
-            member.peak_kv_bytes = count
+            member.generator.peak_kv_bytes = count
 
-    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
-        """Begin now, and yield every completion as it comes, in any order.
+    def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
+        wanted = list(requests)
+        check_submit(wanted, self._running(), watch, self._watch)
+        if self._is_idle():
+            self._watch, self._own_watch = watch, None if watch is None else Steering.unpack(packed(watch))
+        shares: list[list[Request]] = [[] for _ in self._members]
+        loads = [member.num_unfinished for member in self._members]
+        for request in wanted:
+            indices = set(request.indices)
+            for member in self._members:
+                for one in member.asked.get(request.id, ()):
+                    one.indices -= indices
+                member.keep(request.id, lambda one: bool(one.indices))
+            homes = [i for i, member in enumerate(self._members) if watch is not None and request.id in member.asked]
+            i = homes[0] if homes else loads.index(min(loads))
+            loads[i] += request.num_rollouts
+            shares[i].append(request)
+            asked = _Asked(request, indices, coming=set(indices))
+            self._members[i].asked.setdefault(request.id, []).append(asked)
+        for i, share in enumerate(shares):
+            if share:
+                self._tell(i, methodcaller("submit", share, watch=self._own_watch))
 
-        A consumer that stops early ends the call's rollouts without completions.
+    def poll(self, seconds: float | None = None) -> list[Completion]:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            self._bell.clear()
+            found = [done for i in range(len(self._members)) for done in self._polled(i)]
+            left = None if deadline is None else deadline - time.monotonic()
+            waits = all(hasattr(member.generator, "on_event") for member in self._members)
+            if found or not waits or self._is_idle() or (left is not None and left <= 0):
+                return found
+            self._bell.wait(left)
 
-        Args:
-            requests: what is wanted.
-            watch: a `Steering`. Members watch their own shares with its parts as they are now, whatever they learn
-                later: one that is lost is asked the same again.
-
-        Raises:
-            UsageError: another call is open, a member does not take a request, or the watch is another.
-            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
-        """
-        self._watch = None if watch is None else Steering.unpack(packed(watch))
-        stream = self._stream(list(requests))
-        next(stream)  # up to where the members have their requests
-        return stream  # type: ignore[return-value]
-
-    def abort(self, ids: Iterable[str | tuple[str, int]]) -> None:
-        wanted = list(ids)
-        self._aborted += wanted
-        for member in self._members:
-            with suppress(LostGenerator):  # whoever reads its completions makes it anew
-                member.abort(wanted)
+    def abort(self, ids: Iterable[str | Key]) -> None:
+        wanted = [(each if isinstance(each, str) else each[0], each) for each in ids]
+        for i, member in enumerate(self._members):
+            own = [each for name, each in wanted if name in member.asked]
+            for name, each in wanted:
+                for one in member.asked.get(name, ()):
+                    one.aborted.append(each)
+            if own:
+                self._tell(i, methodcaller("abort", own))
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Give all members these weights; the tensors are read once.
 
         Raises:
-            UsageError: a call of `generate` is open.
-            LostGenerator: a member was lost `MAX_LOSSES` times, or cannot be made anew.
+            UsageError: rollouts are unfinished, and a member lacks the ability "load".
+            LostGenerator: a member was lost `MAX_LOSSES` times in a row, or cannot be made anew.
             PodsError: a member holds other weights than it was given.
         """
-        if self._is_open:
-            raise UsageError("load_weights: a call of generate is open; finish or close it first")
+        check_load(self)
+        self._is_idle()
         self._store.put(named_tensors, version)
         self.version, self._has_weights = version, True
         with ThreadPoolExecutor(len(self._members)) as threads:
             lost = list(threads.map(self._lost_at_weights, self._members))
         for i, error in enumerate(lost):
             if error is not None:
-                self._replace(i, error, Counter())
+                self._replace(i, error)
 
     def describe(self, requests: Sequence[Request]) -> str:
         num = len(self._members)
@@ -200,86 +286,80 @@ class Pool(Generator):
         return found[0]
 
     def close(self) -> None:
-        """End all members, also during a call, whose other completions do not come then."""
+        """End all members, also while rollouts run, which do not come then."""
         self._is_closed = True
         for member in self._members:
-            member.close()
+            member.forget()
+            member.generator.close()
+        self._bell.set()
         self._store.close()
 
-    def _stream(self, wanted: list[Request]) -> Iterator[Completion | None]:
-        if self._is_open:
-            raise UsageError("generate: another call is open; finish or close it")
-        num = len(self._members)
-        shares = {i: wanted[i::num] for i in range(num) if wanted[i::num]}
-        inbox: SimpleQueue[Found] = SimpleQueue()
-        running, arrived, losses = set[int](), set[tuple[str, int]](), Counter[int]()
-        self._is_open, self._aborted = True, []
+    def _running(self) -> set[Key]:
+        """What was asked for and has not come."""
+        asked = chain.from_iterable(each for member in self._members for each in member.asked.values())
+        return {(one.request.id, index) for one in asked for index in one.indices - one.given}
+
+    def _is_idle(self) -> bool:
+        """Whether nothing is unfinished; losses are counted anew from then on."""
+        if self.num_unfinished:
+            return False
+        for member in self._members:
+            member.forget()
+            member.losses = 0
+        return True
+
+    def _polled(self, i: int) -> list[Completion]:
+        member, is_watched = self._members[i], self._watch is not None
+        if not member.num_unfinished:
+            return []
+        found = self._tell(i, methodcaller("poll", 0)) or ()
+        found = [done for done in found if member.is_new(done, is_watched=is_watched)]
+        if not member.num_unfinished:
+            member.forget()
+        return found
+
+    def _tell(self, i: int, call: Callable[[Generator], T]) -> T | None:
+        """Call a member; None where it was lost: the one in its place has been asked for all that it owes."""
         try:
-            for i, share in shares.items():
-                self._ask(i, share, inbox, losses)
-                running.add(i)
-            yield None
-            while running:
-                i, found = inbox.get()
-                if isinstance(found, Completion):
-                    if (key := (found.request_id, found.index)) not in arrived:
-                        arrived.add(key)
-                        yield found
-                    continue
-                running.discard(i)
-                if isinstance(found, LostGenerator):
-                    self._replace(i, found, losses)
-                    self._ask(i, shares[i], inbox, losses)
-                    running.add(i)
-                elif found is not None:
-                    raise found
-        finally:
-            if not self._is_closed:
-                self._end({i: shares[i] for i in running}, inbox)
-            self._is_open = False
+            return call(self._members[i].generator)
+        except LostGenerator as error:
+            self._replace(i, error)
+        except Exception:
+            self._abandon()
+            raise
+        return None
 
-    def _ask(self, i: int, share: list[Request], inbox: SimpleQueue[Found], losses: Counter[int]) -> None:
-        """Give a member its share, and let a thread read what comes."""
-        while True:
-            try:
-                stream = begin(self._members[i], share, self._watch)
-                if self._aborted:
-                    self._members[i].abort(self._aborted)
-                break
-            except LostGenerator as error:
-                self._replace(i, error, losses)
-        threading.Thread(target=_read, args=(i, stream, inbox), daemon=True, name=f"generator-{i}").start()
-
-    def _end(self, running: dict[int, list[Request]], inbox: SimpleQueue[Found]) -> None:
-        """Let members end what nobody wants any more."""
-        for i, share in running.items():
-            with suppress(LostGenerator):
-                self._members[i].abort([request.id for request in share])
-        while running:
-            i, found = inbox.get()
-            if not isinstance(found, Completion):
-                running.pop(i)
+    def _abandon(self) -> None:
+        """End all that runs without completions."""
+        for member in self._members:
+            with suppress(PodsError):
+                if member.num_unfinished:
+                    member.generator.abort([*member.asked])
+                while member.num_unfinished:
+                    member.generator.poll()
+            member.forget()
 
     def _answers(self, calls: Sequence[Callable[[Generator], T]]) -> list[T]:
         """What members answer, the first one to the first call and so on; one that is lost is made anew and asked."""
-        losses, found = Counter[int](), list[T]()
+        self._is_idle()
+        found = list[T]()
         while len(found) < len(calls):
             i = len(found)
             try:
-                found.append(calls[i](self._members[i]))
+                found.append(calls[i](self._members[i].generator))
             except LostGenerator as error:
-                self._replace(i, error, losses)
+                self._replace(i, error)
         return found
 
-    def _lost_at_weights(self, member: Generator) -> LostGenerator | None:
+    def _lost_at_weights(self, member: _Member) -> LostGenerator | None:
         try:
-            self._store.give(member)
+            self._store.give(member.generator)
         except LostGenerator as error:
             return error
         return None
 
-    def _replace(self, i: int, error: LostGenerator, losses: Counter[int]) -> None:
-        """A new member in place of a lost one, with its counts and the newest weights.
+    def _replace(self, i: int, error: LostGenerator) -> None:
+        """A new member in place of a lost one, with its counts and the newest weights, asked for what that one owes.
 
         It is made in the caller's thread: a child process ends with the thread that started it.
 
@@ -287,40 +367,57 @@ class Pool(Generator):
             LostGenerator: the member's own error, where there is nothing to make another of; or the last of
                 `MAX_LOSSES`.
         """
-        while True:
-            losses[i] += 1
-            if error.is_final:
-                raise error
-            if losses[i] == MAX_LOSSES:
-                raise LostGenerator(f"{MAX_LOSSES} times in one call a generator was lost, the last time: {error}")
-            old = self._members[i]
-            old.close()
-            new = self._members[i] = self._made_anew(i, error)
-            new.stats, new.peak_kv_bytes = old.stats, old.peak_kv_bytes
-            if not self._has_weights:
-                return
-            lost = self._lost_at_weights(new)
-            if lost is None:
-                return
-            error = lost
+        member = self._members[i]
+        lost: LostGenerator | None = error
+        try:
+            while lost is not None:
+                member.losses += 1
+                if lost.is_final:
+                    raise lost
+                if member.losses == MAX_LOSSES:
+                    raise LostGenerator(f"{MAX_LOSSES} times in a row a generator was lost, the last time: {lost}")
+                old = member.generator
+                old.close()
+                member.generator = self._made_anew(i, lost)
+                member.generator.stats, member.generator.peak_kv_bytes = old.stats, old.peak_kv_bytes
+                lost = (self._lost_at_weights(member) if self._has_weights else None) or self._lost_at_asking(member)
+        except PodsError:
+            self._abandon()
+            raise
+
+    def _lost_at_asking(self, member: _Member) -> LostGenerator | None:
+        """Ask a new one for what the lost one owes; with a watch for all: nobody knows which forks have not come."""
+        is_watched = self._watch is not None
+        try:
+            is_whole = is_watched or (len(member.asked) > 0 and "join" not in abilities_of(member.generator))
+            for name, asked in [*member.asked.items()]:
+                for one in asked:
+                    left = one.indices - one.given
+                    one.coming = set(one.indices) if is_watched or (left and is_whole) else left
+                member.keep(name, lambda one: bool(one.coming))
+                for one in member.asked.get(name, ()):
+                    for request in one.pieces():
+                        member.generator.submit([request], watch=self._own_watch)
+                    if one.aborted:
+                        member.generator.abort(one.aborted)
+        except LostGenerator as error:
+            return error
+        return None
+
+    def _made(self, i: int) -> Generator:
+        made = self._factories[i]()
+        if hasattr(made, "on_event"):
+            made.on_event = self._bell.set
+        return made
 
     def _made_anew(self, i: int, error: LostGenerator) -> Generator:
         """Try for as long as the lost one may be away, such as a server that somebody starts again."""
         deadline, pause = time.monotonic() + error.retry_seconds, 0.1
         while True:
             try:
-                return self._factories[i]()
+                return self._made(i)
             except UnavailableError:
                 if self._is_closed or time.monotonic() + pause > deadline:
                     raise error from None
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
-
-
-def _read(i: int, stream: Iterator[Completion], inbox: SimpleQueue[Found]) -> None:
-    try:
-        for completion in stream:
-            inbox.put((i, completion))
-        inbox.put((i, None))
-    except BaseException as error:
-        inbox.put((i, error))

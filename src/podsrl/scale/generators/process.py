@@ -8,13 +8,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from typing import IO, Any
 
 from torch import Tensor
 
 from podsrl.errors import LostGenerator
-from podsrl.lib.channel import Frame, Malformed
-from podsrl.lib.child import Child, last_line
+from podsrl.lib.channel import Channel, Frame, Malformed
+from podsrl.lib.child import Child, Lost, last_line
 from podsrl.lib.parent import outside_the_run
 from podsrl.scale.generators.remote import RemoteGenerator
 from podsrl.scale.generators.weights import SharedWeights
@@ -27,11 +28,9 @@ _CLOSE_SECONDS = 5.0
 class ProcessGenerator(RemoteGenerator):
     """A worker in a child process, which starts at once.
 
-    Completions wait in a socket until they are read, and the child waits where that is full: a pool reads them at once.
-
     Args:
         blueprint: of the worker.
-        timeout_seconds: of every wait for a message; beyond it the child is killed, and lost.
+        timeout_seconds: beyond so long a silence while something is awaited the child is killed, and lost.
         variables: environment variables of the child.
 
     Raises:
@@ -42,15 +41,14 @@ class ProcessGenerator(RemoteGenerator):
     def __init__(
         self, blueprint: Blueprint, *, timeout_seconds: float, variables: Mapping[str, str] | None = None
     ) -> None:
-        self._timeout_seconds = timeout_seconds
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lasts as long as the child)
         self._child = Child(
             "podsrl.scale.generators.child:serve",
             variables={**outside_the_run(), **(variables or {})},
             output=self._printed,
         )
-        super().__init__(f"generator process {self.pid}")
-        self._start(blueprint)
+        name = f"generator process {self.pid}"
+        super().__init__(name, blueprint, partial(_received, self._child.channel), timeout_seconds)
 
     @property
     def pid(self) -> int:
@@ -64,34 +62,34 @@ class ProcessGenerator(RemoteGenerator):
 
     def close(self) -> None:
         """End the child."""
-        if self._facts is not None and not self._is_open and self._child.code is None:
+        if self._loss is None and self._answers[0] is not None and not self.num_unfinished:
             with suppress(LostGenerator):
-                self._send({"call": "close"})
+                self._sent({"call": "close"}, b"")
                 self._child.wait(_CLOSE_SECONDS)
         self._child.kill()
         self._printed.close()
 
-    def _send(self, head: dict[str, Any], body: bytes = b"", data: int | None = None) -> None:
+    def _send(self, head: dict[str, Any], body: bytes, data: Any) -> None:
         try:
             self._child.channel.send(head, body, data, seconds=self._timeout_seconds)
         except OSError:
-            raise self._lost("it reads no messages") from None
-
-    def _received(self) -> Frame:
-        reason = "it closed its connection"
-        try:
-            if (frame := self._child.channel.receive(self._timeout_seconds)) is not None:
-                return frame
-        except TimeoutError:
-            reason = f"no message within scale.timeout_seconds = {self._timeout_seconds:g}"
-        except Malformed as error:
-            reason = f"it sent {error}"
-        except (OSError, ValueError):
-            pass  # it is closed
-        raise self._lost(reason)
+            raise Lost("it reads no messages") from None
 
     def _lost(self, reason: str) -> LostGenerator:
-        """What to raise; the child has ended afterwards."""
-        self._is_open = False
-        how, line = self._child.lost(reason), last_line(self._printed)
+        silent = f"no message within scale.timeout_seconds = {self._timeout_seconds:g}"
+        how, line = self._child.lost(reason or silent), last_line(self._printed)
         return LostGenerator(f"{self._name} is lost ({how}){f': {line}' if line else ''}")
+
+
+def _received(channel: Channel, seconds: float) -> Frame:
+    reason = "it closed its connection"
+    try:
+        if (frame := channel.receive(seconds)) is not None:
+            return frame
+    except TimeoutError:
+        raise
+    except Malformed as error:
+        reason = f"it sent {error}"
+    except (OSError, ValueError):
+        pass  # it is closed
+    raise Lost(reason)

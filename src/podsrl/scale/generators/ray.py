@@ -7,6 +7,7 @@ whose node does, is a `LostGenerator`, which the pool replaces.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from podsrl.errors import LostGenerator, UsageError, one_line
 from podsrl.lib.channel import Frame
+from podsrl.lib.child import Lost
 from podsrl.scale.generators.child import Service
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.ray_cluster import (
@@ -45,56 +47,63 @@ class RayGenerator(RemoteGenerator):
         blueprint: of the worker.
         name: for messages.
         need: what it takes of a node.
-        timeout_seconds: of every wait for a message once it has started.
+        timeout_seconds: once it has started, beyond so long a silence while something is awaited it is lost.
     """
 
     def __init__(self, blueprint: Blueprint, name: str, need: Amounts, *, timeout_seconds: float) -> None:
-        super().__init__(name)
-        self._timeout_seconds = timeout_seconds
         self._actor: Any = ray.remote(
             num_cpus=need["CPU"],
             num_gpus=need.get("GPU", 0),
             max_restarts=0,
             max_task_retries=0,
-            concurrency_groups={"abort": 1},  # a thread beside the one that generates
+            concurrency_groups={"put": 1},  # a thread beside the one that generates
             scheduling_strategy="SPREAD",
             runtime_env={"env_vars": _VARIABLES},
         )(Service).remote()
-        self._messages: Any = None  # of the newest call
-        self._start(blueprint)
+        self._kill = weakref.finalize(self, _kill, self._actor)
+        self._started_seconds = timeout_seconds
+        messages = self._actor.answers.options(num_returns="streaming").remote()
+        super().__init__(name, blueprint, partial(_received, messages), START_SECONDS)
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         self.take(*_stored(named_tensors, version))
 
+    def hear(self, frame: Frame) -> None:
+        self._timeout_seconds = self._started_seconds
+        super().hear(frame)
+
     def close(self) -> None:
         """End the actor."""
-        if ray.is_initialized():  # otherwise Ray would start a cluster for this call
-            with suppress(Exception):  # it may be gone
-                ray.kill(self._actor)
+        self._kill()
 
-    def _send(self, head: dict[str, Any], body: bytes = b"", data: Any = None) -> None:
-        """Ray resolves a reference to weights on the actor's node."""
-        if head["call"] == "abort":
-            self._actor.abort.options(concurrency_group="abort").remote(head["ids"], head["number"])
-        else:
-            self._messages = self._actor.answers.options(num_returns="streaming").remote(head, body, data)
+    def _send(self, head: dict[str, Any], body: bytes, data: Any) -> None:
+        """Ray resolves a reference to weights on the actor's node, and keeps the order of messages."""
+        self._actor.put.options(concurrency_group="put").remote(head, body, data)
 
-    def _received(self) -> Frame:
-        is_new = self._facts is None
-        seconds = START_SECONDS if is_new else self._timeout_seconds
-        try:
-            if ray.wait([self._messages], timeout=seconds)[0]:
-                return Frame(*ray.get(next(self._messages)))
-            reason = f"no message within scale.timeout_seconds = {seconds:g}"
-            if is_new:
-                free = in_words(ray.available_resources())
-                reason = f"it did not start within {seconds:g} s, and {free} of the Ray cluster are free"
-        except StopIteration:
-            reason, is_new = "it sends nothing more", False
-        except ray.exceptions.RayError as error:
-            reason, is_new = one_line(str(error), 300), False
-        self._is_open = False
-        raise LostGenerator(f"{self._name} is lost ({reason})", is_final=is_new)
+    def _lost(self, reason: str) -> LostGenerator:
+        is_new = not reason and self._answers[0] is None
+        if is_new:
+            free = in_words(ray.available_resources())
+            reason = f"it did not start within {START_SECONDS:g} s, and {free} of the Ray cluster are free"
+        silent = f"no message within scale.timeout_seconds = {self._timeout_seconds:g}"
+        return LostGenerator(f"{self._name} is lost ({reason or silent})", is_final=is_new)
+
+
+def _received(messages: Any, seconds: float) -> Frame:
+    try:
+        if not ray.wait([messages], timeout=seconds)[0]:
+            raise TimeoutError
+        return Frame(*ray.get(next(messages)))
+    except StopIteration:
+        raise Lost("it sends nothing more") from None
+    except ray.exceptions.RayError as error:
+        raise Lost(one_line(str(error), 300)) from None
+
+
+def _kill(actor: Any) -> None:
+    if ray.is_initialized():  # otherwise Ray would start a cluster for this call
+        with suppress(Exception):  # it may be gone
+            ray.kill(actor)
 
 
 class ObjectStore:

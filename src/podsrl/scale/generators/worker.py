@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -21,31 +20,31 @@ from podsrl.config.schema import ModelConfig
 from podsrl.control import Steering
 from podsrl.errors import UsageError
 from podsrl.generate import (
-    Engine,
     EngineStats,
     Generator,
     Request,
     Setting,
+    Verbs,
     Watch,
     abilities_of,
-    begin,
     resolve_generator,
+    verbs_of,
 )
-from podsrl.generate.vllm.generator import VLLM
 from podsrl.lib.devices import avoid_cudnn_attention, default_bound
 from podsrl.lib.machine import configure_threads
 from podsrl.lib.matmul import use
+from podsrl.lib.watch import Key
 from podsrl.policy import load_tokenizer
-from podsrl.records import encode_completions
 from podsrl.scale.generators.model import check_carried, new_model
 from podsrl.scale.generators.weights import Table, tensors_in
 from podsrl.sync.digest import Samples, weights_digest
 from podsrl.sync.in_process import sync_weights
 from podsrl.types import Completion
 
-Ids = Iterable[str | tuple[str, int]]
 _LIVE = ("load_model", "tokenizer")
 """Fields of a setting that the worker makes itself."""
+_POLL_SECONDS = 0.02
+"""For which a generator that works by itself may keep messages waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,39 +142,46 @@ class Worker:
             )
         kind = resolve_generator(blueprint.generator, {blueprint.generator: blueprint.options})
         self._generator: Generator = kind.make(Setting(**setting, load_model=self._build, tokenizer=tokenizer))
-        self._aborted: deque[tuple[int, list[Any]]] = deque()
+        self._verbs: Verbs = verbs_of(self._generator)
+        self._watch: Watch | None = None
+        self.counts()
+
+    @property
+    def num_unfinished(self) -> int:
+        """Of the generator."""
+        return self._verbs.num_unfinished
 
     def facts(self) -> dict[str, Any]:
         """What the generator can do, as JSON."""
         return {"abilities": sorted(abilities_of(self._generator))}
 
-    def generate(self, requests: list[Request], call: int = 0, watch: bytes = b"") -> Iterator[bytes]:
-        """Yield completions (`decode_completions`), those that finish together in one piece.
+    def submit(self, requests: list[Request], watch: bytes | None = None) -> None:
+        """Start these.
 
         Args:
             requests: what is wanted.
-            call: its number, larger than those of the calls before it: what `abort` was told of those is dropped.
-            watch: from `packed`; its parts are made for this call.
+            watch: from `packed`, whose parts are made now; empty: that of what runs; None: none.
 
         Raises:
-            UsageError: a part of the watch cannot be made here.
+            UsageError: a part of the watch cannot be made here; or as of the generator.
         """
-        self._generator.stats, self._generator.peak_kv_bytes = EngineStats(), 0
-        try:
-            for found in self._found(requests, Steering.unpack(watch) if watch else None):
-                if found:
-                    yield encode_completions(found)
-                while self._aborted and self._aborted[0][0] <= call:
-                    of_call, ids = self._aborted.popleft()
-                    if of_call == call:
-                        self._generator.abort(ids)
-        finally:
-            if self._blueprint.is_sharing_gpu:
-                torch.cuda.empty_cache()
+        if watch != b"":
+            self._watch = None if watch is None else Steering.unpack(watch)
+        self._verbs.submit(requests, watch=self._watch)
 
-    def abort(self, ids: Ids, call: int = 0) -> None:
-        """As `Generator.abort`, from any thread, also before the call of `generate` with this number begins."""
-        self._aborted.append((call, [each if isinstance(each, str) else (each[0], each[1]) for each in ids]))
+    def poll(self) -> Sequence[Completion]:
+        """What has ended with one more token of every rollout; nothing is unfinished after an error of a user's own."""
+        try:
+            found = self._verbs.poll(_POLL_SECONDS)
+        except BaseException:
+            self._verbs = verbs_of(self._generator)
+            raise
+        if self._blueprint.is_sharing_gpu and not self.num_unfinished:
+            torch.cuda.empty_cache()
+        return found
+
+    def abort(self, ids: Iterable[str | Key]) -> None:
+        self._verbs.abort(ids)
 
     def load_weights(self, table: Table, data: Any) -> str:
         """Sample from these weights from now on.
@@ -196,8 +202,10 @@ class Worker:
         return Samples(named.items()).digest()
 
     def counts(self) -> dict[str, Any]:
-        """Of the last call of `generate`: "stats" and "peak_kv_bytes"."""
-        return {"stats": asdict(self._generator.stats), "peak_kv_bytes": self._generator.peak_kv_bytes}
+        """Since the last call: "stats" and "peak_kv_bytes"."""
+        found = {"stats": asdict(self._generator.stats), "peak_kv_bytes": self._generator.peak_kv_bytes}
+        self._generator.stats, self._generator.peak_kv_bytes = EngineStats(), 0
+        return found
 
     def describe(self, requests: Sequence[Request]) -> str:
         return self._generator.describe(requests)
@@ -207,20 +215,6 @@ class Worker:
 
     def close(self) -> None:
         self._generator.close()
-
-    def _found(self, requests: list[Request], watch: Watch | None) -> Iterator[list[Completion]]:
-        """What finishes, and, from a generator that works in steps, control after each of them."""
-        if not isinstance(self._generator, (Engine, VLLM)):
-            yield from ([completion] for completion in begin(self._generator, requests, watch))
-            return
-        try:
-            self._generator.submit(requests)
-            while self._generator.num_unfinished:
-                yield self._generator.step(watch)
-        finally:
-            if self._generator.num_unfinished:  # the call has ended early: nothing of it may come with the next one
-                self._generator.abort([request.id for request in requests])
-                self._generator.step()
 
     def _build(self) -> Any:
         """The module, with random weights."""
@@ -237,20 +231,46 @@ class Worker:
         return model
 
 
-def packed(watch: Watch | None) -> bytes:
-    """A watch as bytes, for `Worker.generate`; empty for none.
+def packed(watch: Watch) -> bytes:
+    """A watch as bytes, for `Worker.submit`.
 
     Raises:
         UsageError: its parts have no names by which another process could make them, or a state that cannot be sent.
     """
-    if watch is None:
-        return b""
     if not isinstance(watch, Steering):
         raise UsageError(
             f"a {type(watch).__name__} cannot watch a generator in another process: wanted a podsrl.control.Steering, "
             "whose parts have names"
         )
     return watch.pack()
+
+
+def check_submit(
+    requests: Iterable[Request], running: Collection[Key], watch: Watch | None, own_watch: Watch | None
+) -> set[Key]:
+    """The rollouts of these requests, beside those that run, which have the watch `own_watch`.
+
+    Raises:
+        UsageError: one of them runs already, or is asked for twice; or it would have another watch.
+    """
+    if running and watch is not own_watch:
+        raise UsageError(f"submit with another watch than that of the {len(running)} rollouts that run: give the same")
+    keys = set[Key]()
+    for request in requests:
+        for key in ((request.id, index) for index in request.indices):
+            if key in running or key in keys:
+                raise UsageError(f"rollout {key[1]} of {key[0]!r} is unfinished or asked for twice: give other indices")
+            keys.add(key)
+    return keys
+
+
+def check_load(generator: Generator) -> None:
+    """UsageError: rollouts run, and the generator lacks the ability "load"."""
+    if generator.num_unfinished and "load" not in generator.abilities:
+        raise UsageError(
+            f"load_weights: {generator.num_unfinished} rollouts are unfinished, and the generator lacks the ability "
+            "'load'; poll until none is"
+        )
 
 
 def _parameters(model: nn.Module) -> list[list[Any]]:
