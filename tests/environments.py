@@ -73,7 +73,7 @@ def paid(turns: list[str]) -> float:
     return sum(kind / 4 for kind in (kind_of(turn, 4) for turn in turns) if kind < 3)
 
 
-def one_argument(task: Task) -> str:
+def three_arguments(task: Task, turns: list[str], more: int) -> str:
     return ""
 
 

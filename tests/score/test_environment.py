@@ -59,7 +59,7 @@ def test_the_reward_environment_has_the_weight_1() -> None:
     [
         ("gym", "task.environment = 'gym' is no environment"),
         ("environments:nothing", "no 'nothing' in 'environments'"),
-        ("environments:one_argument", r"takes \(task: .*wanted a function reply\(task, turns\)"),
+        ("environments:three_arguments", r"takes \(task: .*wanted a function reply\(task, turns\)"),
     ],
 )
 def test_what_is_no_environment_is_named(name: str, match: str) -> None:

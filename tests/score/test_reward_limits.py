@@ -157,7 +157,7 @@ def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Pat
         workers.submit(rows(["x"]).tasks, ["hang"])
         [worker] = workers._row_workers._workers
         wait_for(lambda: bool(worker.jobs))
-        job = worker.jobs[0]
+        [job] = worker.jobs.values()
         frame = Frame(message)
         worker.channel.read = lambda: iter([frame])  # type: ignore[method-assign]
         worker.channel._end.shutdown(0)  # wakes the thread

@@ -52,11 +52,12 @@ def load(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def resolve(name: str, table: Mapping[str, T], *, option: str, kind: str, wanted: str) -> T:
+def resolve(name: str, table: Mapping[str, T], *, option: str, kind: str, wanted: str, may_wait: bool = False) -> T:
     """The entry of `table` under `name`, or the function that "module:function" names.
 
     Messages name the `option`, what an entry is (`kind`), and what a user's function has to be (`wanted`). UsageError:
-    no such name, module or function; the module fails on import; what it names cannot be called.
+    no such name, module or function; the module fails on import; what it names cannot be called, or is `async` and
+    not `may_wait`.
 
     Example:
         >>> resolve("sum", {"sum": sum}, option="my.option", kind="function", wanted="a function f(numbers)") is sum
@@ -68,4 +69,4 @@ def resolve(name: str, table: Mapping[str, T], *, option: str, kind: str, wanted
         raise UsageError(
             f"{option} = {name!r} is no {kind}.{nearest(name, table)} A function of your own is 'module:function'."
         )
-    return cast(T, import_function(name, where=f"{option} = {name!r}", wanted=wanted))
+    return cast(T, import_function(name, where=f"{option} = {name!r}", wanted=wanted, may_wait=may_wait))

@@ -37,13 +37,13 @@ _importing: ContextVar[str] = ContextVar("importing", default="")
 """The user's module that is being imported, in this process or a worker's."""
 
 
-def import_function(name: str, *, where: str, wanted: str = "a function") -> Callable[..., Any]:
+def import_function(name: str, *, where: str, wanted: str = "a function", may_wait: bool = False) -> Callable[..., Any]:
     """Import "module:function", or "module:object.function"; Python must find the module.
 
     A function that was given as an object (`given_name`) is that object.
 
     UsageError, which begins with `where`: the module cannot be imported, whatever it raises, or has no such function;
-    `wanted` says what the function should be. An `async` function is one too.
+    `wanted` says what the function should be. So is an `async` function, unless it `may_wait`.
 
     Example:
         >>> import_function("math:sqrt", where="an option = 'math:sqrt'")(9)
@@ -52,7 +52,7 @@ def import_function(name: str, *, where: str, wanted: str = "a function") -> Cal
     function = GIVEN[name] if name in GIVEN else _imported(name, where)
     if not callable(function):
         raise UsageError(f"{where} has the type {type(function).__name__}; wanted {wanted}")
-    if is_asynchronous(function):
+    if is_asynchronous(function) and not may_wait:
         raise UsageError(f"{where} is asynchronous (async def), which is not supported; wanted {wanted}")
     return function
 
@@ -139,14 +139,26 @@ def check_arguments(function: Callable[..., Any], num_arguments: int, *, where: 
     """
     if is_asynchronous(function):
         raise UsageError(f"{where} is asynchronous (async def), which is not supported; wanted {wanted}")
+    if why := why_not(function, num_arguments):
+        raise UsageError(f"{where} takes {why}; wanted {wanted}")
+
+
+def why_not(function: Callable[..., Any], num_arguments: int) -> str:
+    """What a function takes, where it is not so many arguments by position; empty too where Python does not know.
+
+    Example:
+        >>> why_not(lambda task: None, 2)
+        '(task) (too many positional arguments)'
+    """
     try:
         signature = inspect.signature(function)
     except Exception:  # some functions written in C; an object may raise anything
-        return
+        return ""
     try:
         signature.bind(*[None] * num_arguments)
     except TypeError as error:
-        raise UsageError(f"{where} takes {signature} ({error}); wanted {wanted}") from error
+        return f"{signature} ({error})"
+    return ""
 
 
 @contextmanager

@@ -5,7 +5,7 @@ forms.py   the two forms of a reward function behind one call
 workers/   the processes that call slow functions, within limits of time and memory
 panel.py   decides where each function of a run is called
 scorer.py  adds the values up: `Scorer`
-environment.py  answers turns before there is anything to judge: `Environment`, a function or `Tools`
+environment.py  answers turns before there is anything to judge: `Environment`: a function, conversations or `Tools`
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from podsrl.score.rewards.answers import is_correct
 from podsrl.score.rewards.earned import EARNED
 from podsrl.score.scorer import Scorer, ScoreStats
 from podsrl.score.workers.tools import Tools, find_tools
-from podsrl.score.workers.turns import Reply
+from podsrl.score.workers.turns import Conversation, Reply
 
 __all__ = [
     "BOUNDS",
@@ -26,6 +26,7 @@ __all__ = [
     "MARKS",
     "REWARDS",
     "BatchReward",
+    "Conversation",
     "Environment",
     "Reply",
     "Reward",

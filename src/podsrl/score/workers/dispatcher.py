@@ -14,8 +14,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from podsrl.errors import RewardError
@@ -25,6 +26,7 @@ from podsrl.score.base import Fault
 from podsrl.score.rewards import SLOW
 from podsrl.score.workers.handle import WorkerHandle
 from podsrl.score.workers.jobs import Job
+from podsrl.score.workers.turns import CloseJob
 from podsrl.score.workers.worker import Setup
 
 MAX_CHUNK = 32
@@ -42,8 +44,11 @@ limits."""
 LEAST_LIMIT_SECONDS = 0.25
 """The limit is not lowered further: an answer that is compared by algebra takes some milliseconds."""
 _TICK_SECONDS = 0.5
+_GRACE_SECONDS = 0.5
+"""A worker that holds conversations may end its own calls; the thread ends one that says nothing for so much longer."""
 _MAX_DEATHS = 2
-"""Only a completion's text can make a known reward kill its worker; a second try tells that from an outer cause."""
+"""Only a completion's text can make a known reward kill its worker; a second try tells that from an outer cause, and
+one conversation from another of its worker."""
 
 
 def default_workers() -> int:
@@ -71,12 +76,17 @@ class Dispatcher:
     ) -> None:
         self._setup, self._timeout_seconds = setup, timeout_seconds
         self._num_workers = num_workers or default_workers()
-        self._worker = f"a {setup.what} worker"
+        self._worker = f"{'an' if setup.what == 'environment' else 'a'} {setup.what} worker"
         self._max_chunk, self._start_seconds = max_chunk, start_seconds
         self._halving_seconds = FULL_LIMITS_PER_STEP * timeout_seconds * self._num_workers if is_capped else math.inf
         self._lost_seconds = 0.0
         self._workers: list[WorkerHandle] = []
+        self._inbox: deque[Any] = deque()
+        """Jobs, and collections of keys that are over, from the callers; what follows is the thread's own."""
         self._queue: deque[Any] = deque()
+        self._holders: dict[Any, WorkerHandle] = {}
+        """Key of an open conversation -> its worker."""
+        self._grace_seconds = _GRACE_SECONDS if setup.holds else 0.0
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed, self._error = False, ""
@@ -93,12 +103,23 @@ class Dispatcher:
         """Queue jobs. The first call starts the thread, which starts the processes."""
         if self._is_closed:
             raise ValueError("the reward workers are closed")
-        self._queue.extend(jobs)
+        self._inbox.extend(jobs)
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="reward workers", daemon=True)
                 self._thread.start()
         self._wake()
+
+    @property
+    def num_open(self) -> int:
+        """Conversations that the workers hold."""
+        return len(self._holders)
+
+    def end(self, keys: Collection[Any]) -> None:
+        """Close the conversations of these keys, where they are open; what is asked later begins a new one."""
+        if self._thread is not None and not self._is_closed:
+            self._inbox.append(keys)
+            self._wake()
 
     def new_step(self) -> None:
         """Set the seconds that time-outs have cost back to 0."""
@@ -132,7 +153,20 @@ class Dispatcher:
         self._is_closed = True
         self._wake()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=5.0)
+            self._thread.join(timeout=5.0 + self._setup.holds * self._timeout_seconds)
+
+    def _close_all(self) -> None:
+        """Close the conversations that are open, within the time of one call."""
+        self._inbox.clear()
+        self._queue.clear()
+        self._end_keys(frozenset(self._holders))
+        end = time.monotonic() + self._timeout_seconds
+        while time.monotonic() < end and any(
+            isinstance(job, CloseJob) for worker in self._workers for job in (*worker.queue, *worker.jobs.values())
+        ):
+            self._send_jobs()
+            self._wait()
+            self._enforce_limits()
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # a full pipe wakes the thread too
@@ -150,20 +184,75 @@ class Dispatcher:
             self._error = str(error) if isinstance(error, RewardError) else f"reward workers: {error!r}"
         finally:
             self._is_closed = self._is_closed or not self._error  # no caller may wait for a thread that has ended
+            waiting = [job for job in (*self._inbox, *self._queue) if isinstance(job, Job)]
+            waiting += [job for worker in self._workers for job in (*worker.queue, *worker.jobs.values())]
+            with suppress(Exception):
+                self._close_all()
             for worker in self._workers:
                 worker.kill()
-            for job in (*self._queue, *(job for worker in self._workers for job in worker.jobs)):
+            for job in waiting:
                 self._wake_callers(job)  # there will be no outcome: a waiting caller raises the error
 
     def _send_jobs(self) -> None:
-        for worker in list(self._workers):
-            if not worker.is_ready or worker.jobs:
-                continue
-            size = max(1, min(self._max_chunk, len(self._queue) // (2 * self._num_workers)))
-            if jobs := [self._queue.popleft() for _ in range(min(size, len(self._queue)))]:
-                worker.since, worker.limit_seconds = self._now, self._limit_seconds()
+        while self._inbox:
+            job = self._inbox.popleft()
+            if isinstance(job, Job):
+                holder = self._holders.get(job.key)
+                (self._queue if holder is None else holder.queue).append(job)
+            else:
+                self._end_keys(job)
+        for worker in sorted(self._workers, key=lambda worker: (len(worker.jobs), len(worker.keys))):
+            if worker.is_ready and (jobs := self._next_jobs(worker)):
+                limit = self._limit_seconds()
+                if not worker.jobs:
+                    worker.since, worker.limit_seconds = self._now, 0.0
+                worker.limit_seconds = max(worker.limit_seconds, limit)
+                for key in (job.key for job in jobs if job.key is not None):
+                    self._holders[key] = worker
+                    worker.keys.add(key)
                 with suppress(OSError):  # it ended while it was idle, which the next wait reports
-                    worker.send(jobs)
+                    worker.send(jobs, limit)
+
+    def _next_jobs(self, worker: WorkerHandle) -> list[Job]:
+        """What the worker gets now. A job whose worker ended while that did others too has one to itself."""
+        if not self._setup.holds:
+            return [] if worker.jobs else self._chunk()
+        if len(worker.jobs) == 1 and any(job.num_deaths for job in worker.jobs.values()):
+            return []
+        if self._queue and self._queue[0].num_deaths and not worker.jobs:
+            return [self._queue.popleft()]
+        jobs = [*worker.queue]
+        worker.queue.clear()
+        return jobs if jobs or len(worker.begun) < len(worker.jobs) else self._chunk()
+
+    def _chunk(self) -> list[Job]:
+        jobs: list[Job] = []
+        size = max(1, min(self._max_chunk, len(self._queue) // (2 * self._num_workers)))
+        while self._queue and len(jobs) < size and not (self._setup.holds and self._queue[0].num_deaths):
+            jobs.append(self._queue.popleft())
+        return jobs
+
+    def _end_keys(self, keys: Collection[Any]) -> None:
+        """Close these conversations, and drop what they were to hear."""
+        for queue in (self._queue, *(worker.queue for worker in self._workers)):
+            for job in [job for job in queue if job.key in keys]:
+                queue.remove(job)
+                self._drop(job)
+        for worker in self._workers:
+            for job in worker.jobs.values():
+                job.is_over = job.is_over or job.key in keys
+        for key in keys:
+            self._close_key(key)
+
+    def _close_key(self, key: Any) -> None:
+        if (holder := self._holders.pop(key, None)) is not None:
+            holder.keys.discard(key)
+            holder.queue.append(CloseJob(self._setup.names[0], key))
+
+    def _drop(self, job: Job) -> None:
+        job.is_over = True
+        reason = f"{self._setup.what} '{job.name}' was not asked: the rollout was over"
+        self._finish(job, job.failed(Fault(kind="died", reason=reason)), 0.0)
 
     def _limit_seconds(self) -> float:
         lowered = math.ldexp(self._timeout_seconds, -int(self._lost_seconds / self._halving_seconds))
@@ -188,7 +277,8 @@ class Dispatcher:
     def _seconds_to_wait(self) -> float | None:
         """Until the next time limit may be reached; None where all workers are idle."""
         busy = [worker for worker in self._workers if worker.jobs or not worker.is_ready]
-        left = [worker.since + worker.limit_seconds - self._now for worker in busy if worker.is_ready]
+        ends = (worker.since + worker.limit_seconds + self._grace_seconds for worker in busy if worker.is_ready)
+        left = [end - self._now for end in ends]
         return max(0.01, min([_TICK_SECONDS, *left])) if busy else None
 
     def _receive(self, worker: WorkerHandle) -> None:
@@ -205,63 +295,84 @@ class Dispatcher:
             self._handle_death(worker, worker.reap())
 
     def _handle(self, worker: WorkerHandle, message: Any) -> None:
-        worker.since, worker.limit_seconds = self._now, self._limit_seconds()
+        worker.since = self._now
+        if not self._setup.holds:
+            worker.limit_seconds = self._limit_seconds()
         match message:
             case "ready" if not worker.is_ready:
                 worker.is_ready = True
             case {"failed": str(reason)} if not worker.is_ready:
                 raise RewardError(f"{self._worker} could not load {list(self._setup.names)}: {reason[:2000]}")
+            case [int(number)] if self._setup.holds and number in worker.jobs:
+                worker.begun.add(number)
             case [int(number), float(seconds), body] if (
-                worker.jobs and number == worker.first and 0 <= seconds < math.inf
+                number in (worker.jobs if self._setup.holds else worker.under_way) and 0 <= seconds < math.inf
             ):
-                outcome = worker.jobs[0].read(body)
-                worker.first += 1
-                job = worker.jobs.popleft()
-                self._finish(job, outcome, seconds)
+                match body:
+                    case {"late": float(limit)} if self._setup.holds:
+                        self._lost_seconds += seconds / len(worker.jobs)  # those wait at the same time
+                        outcome = worker.jobs[number].failed(self._timeout(worker.jobs[number], limit))
+                    case _:
+                        outcome = worker.jobs[number].read(body)
+                job = worker.take_back(number)
+                self._drop(job) if job.is_over else self._finish(job, outcome, seconds)
                 has_limit = self._setup.memory_bytes is not None
                 if has_limit and any(fault.kind == "exhausted" for fault in job.faults):  # the next has all memory
                     self._lost_seconds += seconds
                     worker.stop()
-                    self._replace(worker, list(worker.jobs))
+                    self._replace(worker, list(worker.jobs.values()))
             case _:
                 raise Malformed("what is no answer")
 
     def _finish(self, job: Job, outcome: Any, seconds: float) -> None:
         job.seconds, job.outcome = seconds, outcome
+        if job.is_last:
+            self._close_key(job.key)
         self._wake_callers(job)
 
     def _wake_callers(self, job: Job) -> None:
-        job.done.release()
-        with suppress(RuntimeError):  # nobody has taken the last news yet
-            self._news.release()
+        for lock in (job.done, self._news):
+            with suppress(RuntimeError):  # nobody has taken the last news yet
+                lock.release()
 
     def _handle_death(self, worker: WorkerHandle, how: str) -> None:
-        """A worker has ended by itself: its current job is the cause, the others go to another worker."""
-        jobs = list(worker.jobs)
+        """A worker has ended by itself."""
         if not worker.is_ready:
             raise RewardError(f"{self._worker} died ({how}) while it loaded {list(self._setup.names)}")
-        if jobs:
-            job, seconds = jobs[0], self._now - worker.since
-            job.num_deaths += 1
-            self._lost_seconds += seconds
-            if job.name not in SLOW or job.num_deaths == _MAX_DEATHS:
-                reason = f"{self._setup.what} '{job.name}': its worker died ({how})"
-                self._finish(jobs.pop(0), job.failed(Fault(kind="died", reason=reason)), seconds)
-        self._replace(worker, jobs)
+
+        def fault(job: Job) -> Fault | None:
+            reason = f"{self._setup.what} '{job.name}': its worker died ({how})"
+            is_certain = not (self._setup.holds or job.name in SLOW) or job.num_deaths == _MAX_DEATHS
+            return Fault(kind="died", reason=reason) if is_certain else None
+
+        self._blame(worker, fault)
 
     def _enforce_limits(self) -> None:
         for worker in list(self._workers):
-            seconds = self._now - worker.since
+            seconds, limit = self._now - worker.since, worker.limit_seconds
             if not worker.is_ready and seconds > self._start_seconds:
                 raise RewardError(
                     f"{self._worker} needs over {self._start_seconds:g} s to load {list(self._setup.names)}"
                 )
-            if worker.is_ready and worker.jobs and seconds > worker.limit_seconds:
-                job, *others = worker.jobs
+            if worker.is_ready and worker.jobs and seconds > limit + self._grace_seconds:
                 worker.stop()
-                self._lost_seconds += seconds
-                self._finish(job, job.failed(self._timeout(job, worker.limit_seconds)), seconds)
-                self._replace(worker, others)
+                self._blame(worker, partial(self._timeout, limit_seconds=limit))
+
+    def _blame(self, worker: WorkerHandle, fault: Callable[[Job], Fault | None]) -> None:
+        """A worker has ended: what it worked on is the cause, and has this fault, or None for another try.
+
+        Where that were several jobs, each is tried again alone. The others go to another worker.
+        """
+        seconds = self._now - worker.since
+        begun = [worker.take_back(number) for number in worker.under_way]
+        for job in begun:
+            job.num_deaths += 1
+        if begun:
+            self._lost_seconds += seconds
+        if len(begun) == 1 and (found := fault(begun[0])) is not None:
+            job = begun.pop()
+            self._finish(job, job.failed(found), seconds)
+        self._replace(worker, [*begun, *worker.jobs.values()])
 
     def _timeout(self, job: Job, limit_seconds: float) -> Fault:
         is_hurried = limit_seconds < self._timeout_seconds
@@ -271,7 +382,12 @@ class Dispatcher:
 
     def _replace(self, worker: WorkerHandle, jobs: Sequence[Job]) -> None:
         """Start a new worker in place of one that has ended; its jobs are the next to be handed out."""
-        self._queue.extendleft(reversed(jobs))
+        self._holders = {key: holder for key, holder in self._holders.items() if holder is not worker}
+        left = [*jobs, *worker.queue]
+        for job in left:
+            if job.is_over:
+                self._drop(job)
+        self._queue.extendleft(job for job in reversed(left) if not job.is_over)
         if not worker.restart(self._now):
             self._workers.remove(worker)
 

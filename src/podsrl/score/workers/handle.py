@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 from podsrl.lib.below import kill_below
@@ -39,10 +40,16 @@ class WorkerHandle:
             ends_itself=True,
         )
         self._is_lost = False
-        self.jobs: deque[Any] = deque()
-        """Sent and not yet answered, in the order of judging."""
-        self.first = 0
-        """Number of the first of them."""
+        self._holds = setup.holds
+        self.queue: deque[Any] = deque()
+        """Jobs of the conversations that it holds, not yet sent."""
+        self.keys: set[Any] = set()
+        """Of the conversations that it holds."""
+        self.jobs: dict[int, Any] = {}
+        """Number -> job, of those sent and not yet answered; without conversations in the order of judging."""
+        self.begun: set[int] = set()
+        """Numbers of the jobs of conversations that it said to have begun."""
+        self._num_sent = 0
         self._start_worker(now)
 
     def _start_worker(self, now: float) -> None:
@@ -50,7 +57,8 @@ class WorkerHandle:
         with theirs:
             self._supervisor.channel.send(descriptor=theirs.fileno(), seconds=_EXIT_CODE_SECONDS)
         self.channel = Channel(ours, max_bytes=1 << 16)
-        self.jobs.clear()
+        for each in (self.queue, self.keys, self.jobs, self.begun):
+            each.clear()
         self.since, self.limit_seconds = now, 0.0
         """When it began the first job, or was started; and how long that job may take."""
         self.is_ready = False
@@ -60,11 +68,22 @@ class WorkerHandle:
     def supervisor_pid(self) -> int:
         return self._supervisor.pid
 
-    def send(self, jobs: Sequence[Job]) -> None:
-        """Send jobs to the worker, which is idle. OSError: the worker has ended."""
-        self.channel.max_bytes = max(job.max_answer_bytes for job in jobs)
-        self.jobs.extend(jobs)
-        self.channel.put(self.first, pickle.dumps([job.content for job in jobs]))
+    @property
+    def under_way(self) -> list[int]:
+        """Numbers of the jobs that it works on."""
+        return [*self.begun] if self._holds else [*islice(self.jobs, 1)]
+
+    def send(self, jobs: Sequence[Job], seconds: float) -> None:
+        """Send jobs with the limit of a call. The worker is idle, or holds conversations. OSError: it has ended."""
+        first, self._num_sent = self._num_sent, self._num_sent + len(jobs)
+        self.jobs |= dict(enumerate(jobs, first))
+        self.channel.max_bytes = max(job.max_answer_bytes for job in self.jobs.values())
+        self.channel.put([first, seconds], pickle.dumps([job.content for job in jobs]))
+
+    def take_back(self, number: int) -> Any:
+        """The job of that number, which the worker has no more."""
+        self.begun.discard(number)
+        return self.jobs.pop(number)
 
     def reap(self) -> str:
         """Clean up after a worker that has closed its socket. How it ended, for messages."""

@@ -42,6 +42,10 @@ class Job(ABC):
         self.seconds = 0.0
         self.num_deaths = 0
         """Workers that ended while they judged it."""
+        self.key: Any = None
+        """Of the conversation that hears it: the worker that holds that gets it."""
+        self.is_over = False
+        """Whether its conversation was closed meanwhile: it is not asked again."""
         self.done = threading.Lock()
         """Held until there is an outcome, or it is certain that there will be none."""
         self.done.acquire()
@@ -55,6 +59,11 @@ class Job(ABC):
             case Values(faults=faults):
                 return [*faults.values()]
         return []
+
+    @property
+    def is_last(self) -> bool:
+        """Whether its conversation ends with its outcome."""
+        return False
 
     @abstractmethod
     def read(self, body: Any) -> Any:
@@ -167,18 +176,18 @@ def seeded(call: Callable[[], Outcome], name: str, rows: Rows, num_threads: int 
     A function that draws random numbers thus gives rows the same values in every run and in any worker. `num_threads`
     are torch's, where it is loaded; 0: as they are.
     """
-    parts = (part for task, text in zip(rows.tasks, rows.texts, strict=True) for part in (task.id, task.answer, text))
-    seed = hash_bits("\0".join((name, *parts)).encode("utf-8", "surrogatepass"), 4)
-    had_torch = _prepare(seed, num_threads)
+    had_torch = seed(name, rows, num_threads)
     found = call()
     if had_torch or "torch" not in sys.modules:
         return found
-    _prepare(seed, num_threads)  # the function has just loaded torch, whose random numbers were not seeded
+    seed(name, rows, num_threads)  # the function has just loaded torch, whose random numbers were not seeded
     return call()
 
 
-def _prepare(seed: int, num_threads: int) -> bool:
-    set_global_seed(seed)
+def seed(name: str, rows: Rows, num_threads: int = 0) -> bool:
+    """In a worker: seed global generators by the rows that `name` is called for. Whether torch is loaded."""
+    parts = (part for task, text in zip(rows.tasks, rows.texts, strict=True) for part in (task.id, task.answer, text))
+    set_global_seed(hash_bits("\0".join((name, *parts)).encode("utf-8", "surrogatepass"), 4))
     torch = sys.modules.get("torch")
     if torch is not None and num_threads and torch.get_num_threads() != num_threads:
         torch.set_num_threads(num_threads)

@@ -9,7 +9,7 @@ from typing import Any
 from podsrl.errors import UsageError, one_line
 from podsrl.lib.tool_calls import Call, calls_in
 from podsrl.lib.user_function import import_function, reason_of
-from podsrl.score.workers.turns import Reply, ReplyFunction, find_environment
+from podsrl.score.workers.turns import Reply, ReplyFunction, Start, find_environment
 from podsrl.types import Task
 
 WANTED = "functions with a type for each parameter, and a docstring that describes each"
@@ -85,7 +85,7 @@ def _said(error: Exception) -> str:
     return reason_of(error.with_traceback(None))
 
 
-def find_replies(what: str, names: Sequence[str]) -> Mapping[str, ReplyFunction]:
+def find_replies(what: str, names: Sequence[str]) -> Mapping[str, ReplyFunction | Start]:
     """What answers turns, by the name that jobs use: an "environment", or all tools of a "tool" together."""
     if what == "tool":
         return {", ".join(names): Tools(names)}

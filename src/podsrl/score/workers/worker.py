@@ -1,7 +1,8 @@
 """The worker process: it loads functions, then calls them for the jobs that the main process sends, one by one.
 
 It receives jobs over a `Channel`. It sends "ready" once all functions and `Setup.modules` are loaded, then
-`[number, seconds, answer]` for each job as soon as it is judged. It loads no torch, unless a user's function does.
+`[number, seconds, answer]` for each job as soon as it is judged; conversations.py does several jobs at once. It loads
+no torch, unless a user's function does.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Setup:
     """The main process's own GPU, where it has one."""
     what: str = "reward"
     """What the functions are: "reward", "environment" or "tool"."""
+    holds: bool = False
+    """Whether it is one environment that starts conversations: the worker holds them, and does several jobs at once."""
 
 
 def load_known(names: tuple[str, ...]) -> None:
@@ -77,11 +80,20 @@ def serve(descriptor: int, setup: Setup) -> None:
         send({"failed": f"{type(error).__name__}: {error}"[:2000]})
         return
     send("ready")
+    if setup.holds:
+        import asyncio
+
+        from podsrl.score.workers.conversations import Talks, serve_talks
+
+        [(name, start)] = functions.items()
+        with suppress(ConnectionError):
+            asyncio.run(serve_talks(channel, Talks(name, start, send)))
+        return
     answer: Callable[..., Any] = answer_rows if setup.what == "reward" else answer_turns
     folder = os.getcwd()
     with suppress(ConnectionError):
         while (frame := channel.receive()) is not None:
-            for number, content in enumerate(pickle.loads(frame.body), frame.head):
+            for number, content in enumerate(pickle.loads(frame.body), frame.head[0]):
                 start = time.perf_counter()
                 body = answer(functions, *content)
                 send([number, time.perf_counter() - start, body])
