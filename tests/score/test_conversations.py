@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import conversations
+from pages import ROOT, blocks
 from podsrl.errors import UsageError
 from podsrl.lib.below import kill_below
 from podsrl.score import Environment, Reply
@@ -235,6 +236,19 @@ def test_a_new_step_closes_none_and_the_end_closes_all(make: Make, tmp_path: Pat
     assert counts(log) == [{"g9": 50}, {}]
     environment.close()
     assert counts(log) == [{"g9": 50}, {"g9": 50}]
+
+
+def test_the_example_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = blocks((ROOT / "docs/turns.md").read_text())
+    [place] = [place for place, block in enumerate(found) if block.file == "database.py"]
+    example, shown = found[place + 1 : place + 3]
+    (tmp_path / "database.py").write_text(found[place].text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    exec(example.text, {})
+    assert capsys.readouterr().out == shown.text
 
 
 @pytest.mark.parametrize(("name", "workers", "groups"), [("Guess", 2, 60), ("waits", 1, 60), ("waits", 2, 250)])
