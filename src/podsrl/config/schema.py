@@ -480,28 +480,28 @@ class OrderConfig(Section):
     """Which groups are under way, which of them make a step, and what becomes of the others when new weights come;
     docs/orders.md."""
 
-    readers = {"most_age": ("take", ("first",))}
-
     ahead: Annotated[float, Field(ge=0, le=16)] = 0.0
     """Groups under way beyond those of a step, as a share of `rollouts.num_prompts`. 0: a step is generated, then
     trained on; 1: one more step is under way."""
     take: Literal["asked", "first"] = "asked"
     """A step trains on the groups that were asked for it, however long they take ("asked": `ahead` is a number of
-    steps, which is the largest age too), or on the groups that are whole first ("first")."""
+    steps), or on the groups that are whole first ("first")."""
     rest: Literal["finish", "run", "put_off"] = "finish"
     """What happens to rollouts that run when new weights come. The weights wait until none runs ("finish"); or they
     come between two tokens, behind the keys and values of the old ones ("run"); or the rollouts stop and go on with
     their tokens, which the new weights read again ("put_off")."""
     most_age: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """With "first": a step waits for a group that would get older than so many steps; None: for none."""
+    """No group is older than so many steps when it is trained on: it is not asked so early ("asked"), or a step waits
+    for it ("first"). None: no bound but what `ahead` sets with "asked"."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         """The values make one order."""
         ahead, take = f"order.ahead = {self.ahead:g}", f"order.take = {self.take!r}"
         rest = f"order.rest = {self.rest!r}"
-        for key, value, off in (("take", self.take, "asked"), ("rest", self.rest, "finish")):
-            if value != off and not self.is_ahead:
+        for key in ("take", "rest", "most_age"):
+            value = getattr(self, key)
+            if value != type(self).model_fields[key].default and not self.is_ahead:
                 raise ValueError(
                     f"order.{key} = {value!r} has no effect with order.ahead = 0: set order.ahead above 0, or leave "
                     f"order.{key} out"
@@ -528,9 +528,24 @@ class OrderConfig(Section):
         return self.ahead > 0
 
     @property
+    def largest_age(self) -> int | None:
+        """Steps that a group may be old when it is trained on; None: any number.
+
+        Example:
+            >>> [OrderConfig(ahead=2, rest=rest).largest_age for rest in ("put_off", "run")]
+            [2, 3]
+        """
+        if self.take == "first":
+            return self.most_age
+        age = int(self.ahead) + (self.rest == "run")  # a further step is asked before the update, beside which it runs
+        return min(age, self.most_age or age)
+
+    @property
     def steps_under_way(self) -> int:
         """Steps of `num_groups` that are under way at a time, at most."""
-        return max(1, int(self.ahead)) if self.take == "asked" else 1
+        if self.take == "first" or self.rest == "finish":
+            return 1
+        return 1 + min(int(self.ahead), self.most_age or int(self.ahead))
 
     def num_groups(self, num_prompts: int) -> int:
         """Groups that are asked for a step that trains on so many, those that are left for later steps included.

@@ -19,6 +19,7 @@ FIRST = ("order.ahead=0.25", "order.take=first", "order.rest=put_off", "rollouts
 FIRST_RUNS = ("order.ahead=0.25", "order.take=first", "order.rest=run", "rollouts.num_prompts=8")
 ELSEWHERE = "scale.generators=1"
 NOT_SAME = "this run is not reproducible: "
+LOST = f"{NOT_SAME}with order.rest = 'run' a resumed run lacks the keys and values behind which rollouts went on"
 CLOCKS = f"{NOT_SAME}the clocks of generators that work beside the trainer decide "
 TOKENS = f"{NOT_SAME}with order.rest = 'run' clocks decide at which token new weights come"
 
@@ -26,24 +27,17 @@ TOKENS = f"{NOT_SAME}with order.rest = 'run' clocks decide at which token new we
 @each(
     "overrides, talks, said",
     [
-        (
-            ("order.ahead=1", ELSEWHERE),
-            True,
-            ["1 further step is under way while one trains; a group is at most 1 step "],
-        ),
+        (("order.ahead=1", ELSEWHERE), True, ["1 further step is under way beside each; a group is at most 1 step "]),
         (("order.ahead=1", "rollouts.generator=beside:beside"), False, ["old, 1 weight update (optim"]),
-        (
-            ("order.ahead=3", "order.rest=run"),
-            False,
-            ["3 further steps are under way", "3 steps old, 3 weight", TOKENS],
-        ),
-        (("order.ahead=2", "order.rest=run", "optim.num_epochs=2"), False, ["2 steps old, 4 weight updates", TOKENS]),
+        (("order.ahead=3", "order.rest=run"), True, ["3 further steps are under way", "4 steps old, 4 weight", TOKENS]),
+        (("order.ahead=3", "order.rest=run", "order.most_age=2"), True, ["3 further steps are", "2 steps old", TOKENS]),
+        (("order.ahead=2", "order.rest=run", "optim.num_epochs=2"), False, ["3 steps old, 6 weight updates", LOST]),
         (FIRST, False, ["10 groups are under way, and a step takes the first 8; no bound on the ages"]),
         ((*FIRST, "order.most_age=4"), False, ["at most 4 steps old, 4 weight updates (optim.num_epochs"]),
         ((*FIRST, ELSEWHERE), False, [f"{CLOCKS}which groups are whole first, and where the others stop"]),
         (FIRST, True, [f"{NOT_SAME}the clocks of an environment decide which groups are whole first"]),
         (("order.ahead=2", "order.rest=put_off", ELSEWHERE), False, [f"{CLOCKS}where rollouts stop"]),
-        (FIRST_RUNS, False, [TOKENS]),
+        ((*FIRST_RUNS, ELSEWHERE), False, [TOKENS]),
     ],
 )
 def test_a_run_says_what_is_under_way_and_how_old_it_gets(
@@ -66,7 +60,13 @@ def test_the_first_lines_of_a_run_have_the_note() -> None:
 
 @each(
     "overrides, groups",
-    [(FIRST, 2), (("order.ahead=2", "order.rest=run", "rollouts.num_prompts=8"), 16), (("rollouts.num_prompts=8",), 0)],
+    [
+        (FIRST, 2),
+        (("order.ahead=1", ELSEWHERE, "rollouts.num_prompts=8"), 8),
+        (("order.ahead=2", "order.rest=run", "rollouts.num_prompts=8"), 24),
+        (("order.ahead=2", "order.rest=put_off", "rollouts.num_prompts=8"), 16),
+        (("rollouts.num_prompts=8",), 0),
+    ],
 )
 def test_the_memory_of_groups_of_later_steps_is_said(overrides: tuple[str, ...], groups: int) -> None:
     config = config_of(*overrides)
@@ -90,7 +90,7 @@ def test_the_first_whole_groups_are_those_of_one_process() -> None:
 
 
 def test_key_values_of_all_that_is_under_way_stay_while_the_update_runs() -> None:
-    """With two steps under way there are twice as many; they need room beside what the update takes."""
+    """With two further steps there are three times as many; they need room beside what the update takes."""
 
     def key_values(*overrides: str) -> dict[str, tuple[str, int]]:
         config = load_config("pods", ["task.num_eval=8", *overrides])
@@ -100,5 +100,5 @@ def test_key_values_of_all_that_is_under_way_stay_while_the_update_runs() -> Non
     plain, run = key_values(), key_values("order.ahead=2", "order.rest=run")
     put_off = key_values("order.ahead=2", "order.rest=put_off")
     assert plain["key-values"][0] == "generate" and plain.keys() == put_off.keys() == {"key-values", "kept key-values"}
-    assert run == {"key-values": ("always", 2 * plain["key-values"][1])}
-    assert put_off["key-values"] == ("generate", 2 * plain["key-values"][1])
+    assert run == {"key-values": ("always", 3 * plain["key-values"][1])}
+    assert put_off["key-values"] == ("generate", 3 * plain["key-values"][1])

@@ -72,7 +72,7 @@ REFUSED = [
     ((*RUNS, *FORKED), "order.rest = 'run'", "steer.branch = ", "order.rest = 'finish'"),
     (("order.take=first",), "order.take = 'first' has no effect with order.ahead = 0: set order.ahead above 0"),
     (("order.rest=run",), "order.rest = 'run' has no effect with order.ahead = 0"),
-    (("order.most_age=2",), "order.most_age = 2 has no effect with order.take = 'asked'"),
+    (("order.most_age=2",), "order.most_age = 2 has no effect with order.ahead = 0"),
     (("order.ahead=0.5", "order.take=first"), "order.take = 'first' with order.rest = 'finish'", "'put_off' or 'run'"),
     (("order.ahead=0.5", "order.rest=run"), "order.ahead = 0.5 with order.take = 'asked'", "a whole number"),
     (("order.ahead=2", BESIDE), "order.ahead = 2 with order.rest = 'finish'", "set order.ahead = 1, or", "'run'"),

@@ -18,15 +18,13 @@ def order_notes(config: RunConfig, *, talks: bool) -> tuple[str, ...]:
         >>> note.rpartition("; ")[2]
         "this run is not reproducible: with order.rest = 'run' clocks decide at which token new weights come"
     """
-    order, num_prompts = config.order, config.rollouts.num_prompts
+    order, num_prompts, age = config.order, config.rollouts.num_prompts, config.order.largest_age
     if not order.is_ahead:
         return ()
     if order.take == "first":
         says = [f"{order.num_groups(num_prompts):,} groups are under way, and a step takes the first {num_prompts:,}"]
-        age = order.most_age
     else:
-        says = [f"{order.ahead:g} further step{'s are' if order.ahead > 1 else ' is'} under way while one trains"]
-        age = int(order.ahead)
+        says = [f"{order.ahead:g} further step{'s are' if order.ahead > 1 else ' is'} under way beside each"]
     updates = config.optim.num_updates
     says.append(
         "no bound on the ages of groups (order.most_age)"
@@ -42,9 +40,11 @@ def order_notes(config: RunConfig, *, talks: bool) -> tuple[str, ...]:
 def _unsure(config: RunConfig, *, talks: bool) -> str:
     """What clocks decide; empty where a resumed run is the same bit for bit."""
     order = config.order
-    if order.rest == "run":
-        return "with order.rest = 'run' clocks decide at which token new weights come"
     is_beside = resolve_generator(config.rollouts.generator, config.options).is_beside or config.scale.generators
+    if order.rest == "run":
+        clocks = "clocks decide at which token new weights come"
+        lost = "a resumed run lacks the keys and values behind which rollouts went on"
+        return f"with order.rest = 'run' {clocks if is_beside or talks else lost}"
     if order.rest == "finish" or not (is_beside or talks):
         return ""
     whose = "generators that work beside the trainer" if is_beside else "an environment"

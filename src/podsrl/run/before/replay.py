@@ -35,7 +35,7 @@ def replay_notes(config: RunConfig, slots: Slots) -> tuple[str, ...]:
     """
     [recall] = slots["replay.groups"]
     order, num_prompts = config.order, config.rollouts.num_prompts
-    ahead = order.num_groups(num_prompts) - num_prompts if order.take == "first" else int(order.ahead) * num_prompts
+    ahead = order.num_groups(num_prompts) - num_prompts or (order.largest_age or 0) * num_prompts
     [wait] = slots["replay.wait"]
     kept = [(filled.option, getattr(filled.part, "most_groups", 0)) for filled in (recall, wait)]
     kept.append((f"order.ahead = {order.ahead:g}", ahead))
