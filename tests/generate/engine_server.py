@@ -17,10 +17,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from contract import (
+    LONG,
+    LONG_PROMPT,
+    MAX_GAP,
+    GeneratorContract,
+    Models,
+    begin_with_short,
+    behind_old_keys,
+    drain,
+    largest_gap,
+    num_tries,
+    tables_of,
+    temporary,
+)
 from safetensors.torch import load_file
 
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, Request, Sampling
+from podsrl.generate import Engine, Generator, Request, Sampling
 from podsrl.types import Completion
 
 Answer = tuple[int, Any]
@@ -278,6 +292,32 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection |= is_cut
 
     def log_message(self, *args: Any) -> None: ...
+
+
+class ServerContract(GeneratorContract):
+    """A server does not say which token new weights made first: log-probs do."""
+
+    def test_rollouts_that_run_draw_from_new_weights_behind_the_keys_and_values_of_the_old(
+        self, generator: Generator, models: Models, needs: Callable[[str], None]
+    ) -> None:
+        long, before = Request("long", LONG_PROMPT[:20], 4, LONG), generator.version
+        for _ in range(num_tries(generator)):
+            begin_with_short(generator, long)
+            generator.load_weights(temporary(models.second), before + 1)
+            try:
+                found = list(drain(generator).values())
+            finally:
+                generator.load_weights(temporary(models.first), before)
+            assert {(done.version, done.versions) for done in found} == {(before, ())}
+            if all(largest_gap(models.first, long.prompt_ids, done, LONG) > MAX_GAP for done in found):
+                break  # none had ended before the new weights came
+        for done in found:
+            logprobs = torch.tensor(done.logprobs, dtype=torch.float64)
+            old = tables_of(models.first, long.prompt_ids, done.token_ids, LONG)
+            gaps = (old.gather(1, torch.tensor(done.token_ids)[:, None])[:, 0] - logprobs).abs()
+            place = int((gaps > MAX_GAP).nonzero()[0])
+            twin = behind_old_keys(models.first, models.second, long.prompt_ids, done.token_ids, place)
+            assert 0 < place < 200 and (twin - logprobs).abs().max() < MAX_GAP
 
 
 @contextmanager

@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from contract import LONGEST, PROMPT, Models, new_models, setting_of, temporary
+from contract import (
+    LONG_PROMPT,
+    LONGEST,
+    MAX_GAP,
+    PROMPT,
+    Models,
+    drain,
+    largest_gap,
+    new_models,
+    setting_of,
+    temporary,
+)
 
 from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, Sampling
@@ -99,21 +110,28 @@ def test_slots_and_refill_order_are_vllms(generator: Generator) -> None:
     assert set(ends[:2]) == {("a", 0), ("b", 0)} and len(ends) == 4
 
 
-def test_weights_wait_for_what_runs(generator: Generator, models: Models) -> None:
-    running = generator.generate([Request("a", PROMPT, 8, Sampling(max_new_tokens=30, stop_token_ids=()))])
-    next(iter(running))
-    with pytest.raises(UsageError, match="load_weights while"):
-        generator.load_weights(temporary(models.first), 3)
-    running.close()  # type: ignore[attr-defined]
-    generator.load_weights(temporary(models.first), 3)
+def test_what_waits_for_a_slot_begins_with_new_weights(generator: Generator, models: Models) -> None:
+    """Prompts that the old weights have read too."""
+    sampling, before = Sampling(max_new_tokens=9, stop_token_ids=()), generator.version
+    generator.submit([Request("a", LONG_PROMPT, 4, sampling)])
+    assert not any(generator.poll() for _ in range(3))
+    generator.load_weights(temporary(models.second), before + 1)
+    found = drain(generator)
+    generator.load_weights(temporary(models.first), before)
+    for index in range(4):
+        done = found["a", index]
+        assert (done.version, len(set(done.versions))) == ((before, 2) if index < 2 else (before + 1, 0))
+        assert index < 2 or largest_gap(models.second, LONG_PROMPT, done, sampling) < MAX_GAP
 
 
 def test_what_does_not_fit_is_an_error(generator: Generator) -> None:
     with pytest.raises(UsageError, match="max_model_len"):
         generator.describe([Request("a", PROMPT, 1, Sampling(max_new_tokens=LONGEST, stop_token_ids=()))])
+    with pytest.raises(UsageError, match="watch"):
+        generator.submit([Request("a", PROMPT)], watch=lambda live: ())
     with pytest.raises(UsageError, match="temperature = 3"):
         generator.generate([Request("a", PROMPT, 1, Sampling(temperature=3.0))])
-    with pytest.raises(UsageError, match="'a' is used twice"):
+    with pytest.raises(UsageError, match="rollout 0 of request 'a' runs already, or is asked for twice"):
         generator.generate([Request("a", PROMPT), Request("a", PROMPT)])
     with pytest.raises(UsageError, match="'a': vLLM does not take it"):
         list(generator.generate([Request("a", (10**6,))]))

@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from contract import LONG_PROMPT, PLAIN, PROMPT, GeneratorContract, Models, new_models, setting_of, tokens_of
+from contract import LONG_PROMPT, PLAIN, PROMPT, Models, new_models, setting_of, tokens_of
+from engine_server import ServerContract
 
 from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, resolve_generator
@@ -94,7 +95,7 @@ def server(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         found.kill()
 
 
-class TestServer(GeneratorContract):
+class TestServer(ServerContract):
     @pytest.fixture(scope="class")
     @classmethod
     def generator(cls, models: Models, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from contract import GeneratorContract, Models, left_nothing, setting_of
-from engine_server import serving
+from contract import Models, left_nothing, setting_of
+from engine_server import ServerContract, serving
 
 from podsrl.generate import Generator
 from podsrl.generate.vllm.handover import FolderStore
@@ -17,7 +17,7 @@ from podsrl.scale.generators.pool import Pool
 pytestmark = pytest.mark.slow  # it waits for servers
 
 
-class TestServer(GeneratorContract):
+class TestServer(ServerContract):
     @pytest.fixture(scope="class")
     @classmethod
     def generator(cls, models: Models) -> Iterator[Generator]:
@@ -27,7 +27,7 @@ class TestServer(GeneratorContract):
             generator.close()
 
 
-class TestTwoServers(GeneratorContract):
+class TestTwoServers(ServerContract):
     @pytest.fixture(scope="class")
     @classmethod
     def generator(cls, models: Models) -> Iterator[Generator]:

@@ -30,6 +30,7 @@ class _Rollout:
 
     request: Request
     index: int
+    priority: int
     inner: str = ""
     """vLLM's own name for it."""
 
@@ -74,8 +75,8 @@ class VLLM(Generator):
         wanted = list(requests)
         self._check(wanted, watch)
         priorities = self._priorities.of(wanted)
-        for rollout in [_Rollout(each, index) for each in wanted for index in each.indices]:
-            self._ask(rollout, priorities[rollout.key])
+        for key, request in [((each.id, index), each) for each in wanted for index in each.indices]:
+            self._ask(_Rollout(request, key[1], priorities[key]))
 
     def poll(self, seconds: float | None = None) -> Sequence[Completion]:
         if self._running and not self._ended:
@@ -101,8 +102,8 @@ class VLLM(Generator):
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Sample from these weights from now on.
 
-        What runs goes on behind the keys and values that it has; where the memory is full, vLLM reads a rollout that it
-        had put off again, with the weights of then.
+        What has a token goes on behind the keys and values that it has; where the memory is full, vLLM reads a rollout
+        that it had put off again, with the weights of then.
 
         Raises:
             LostGenerator: vLLM does not take the weights.
@@ -123,10 +124,16 @@ class VLLM(Generator):
         except Exception as error:  # as in `_outputs`
             raise LostGenerator(f"vLLM does not take the weights of version {version}: {error!r}") from error
         self.version, self._salt = version, new_cache_salt()
+        states = engine.output_processor.request_states if self._running else {}
+        waiting = [k for k, one in self._running.items() if not states[one.inner].detokenizer.num_output_tokens()]
+        if waiting:  # they would read prompts by the old salt
+            engine.abort_request(waiting)
+            for rollout in [self._running.pop(name) for name in waiting]:
+                self._ask(rollout)
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
-        probe = _Rollout(Request("first token", tuple(prompt_ids), 1, Sampling(max_new_tokens=1)), 0)
-        self._ask(probe, priority=-1, logprobs=1)
+        probe = _Rollout(Request("first token", tuple(prompt_ids), 1, Sampling(max_new_tokens=1)), 0, -1)
+        self._ask(probe, logprobs=1)
         while (output := self._step(probe)) is None:
             pass
         table: Mapping[int, Any] = output.outputs[0].logprobs[0]
@@ -164,7 +171,7 @@ class VLLM(Generator):
             watch=watch,
         )
 
-    def _ask(self, rollout: _Rollout, priority: int, **changes: Any) -> None:
+    def _ask(self, rollout: _Rollout, **changes: Any) -> None:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -176,7 +183,7 @@ class VLLM(Generator):
         )
         prompt = {"prompt_token_ids": drawn_prompt(request, rollout.index), "cache_salt": self._salt}
         try:
-            rollout.inner = self._llm.llm_engine.add_request(name, prompt, params, priority=priority)
+            rollout.inner = self._llm.llm_engine.add_request(name, prompt, params, priority=rollout.priority)
         except Exception as error:  # as in `_step`
             raise UsageError(f"request {request.id!r}: vLLM does not take it: {error}") from None
         self._running[name] = rollout

@@ -194,9 +194,11 @@ def new_completion(
         version=next(iter(every), version),
         versions=every if len(set(every)) > 1 else (),
         given=start.given,
+        noted=start.noted,
         calls=start.calls,
         earned=start.earned,
         num_shared=start.num_shared,
+        forked_from=start.forked_from,
     )
 
 
