@@ -88,8 +88,8 @@ def measure(tree: Tree, num_steps: int) -> dict[str, Any]:
     from podsrl.config.files import merge, read_tree
     from podsrl.config.load import build
     from podsrl.config.schema import RunConfig
-    from podsrl.run.step.trainer import Trainer
     from podsrl.run.step.step import training_step
+    from podsrl.run.step.trainer import Trainer
 
     trainer = Trainer(build(RunConfig, merge(read_tree("pods"), tree), "pods"))
     taken = watch(trainer)

@@ -72,8 +72,8 @@ def demo() -> Iterator[Step]:
     from podsrl.config.load import dump, load_config
     from podsrl.run.loop import record
     from podsrl.run.saving.folder import RunFolder
-    from podsrl.run.step.trainer import Trainer
     from podsrl.run.step.step import training_step
+    from podsrl.run.step.trainer import Trainer
 
     trainer = Trainer(load_config("pods"))
     engine = trainer.engine = WatchedGenerator(trainer.engine)

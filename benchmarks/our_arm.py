@@ -7,8 +7,8 @@ from typing import Any
 from benchmarks.timing import Clock, Taken
 from podsrl.config.schema import RunConfig
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 
 
 class OurArm:

@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.timing import Clock, Say, ratios
 from podsrl.config.load import load_config
 from podsrl.generate import Request, Sampling
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 
 NUM_ROLLOUTS = (64, 16)
 

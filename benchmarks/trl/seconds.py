@@ -23,8 +23,8 @@ from benchmarks.trl.losses import generate, our_batch, trl_inputs
 from benchmarks.trl.setup import Scene, StepClock, grpo_trainer, quiet, share_of_vowels
 from podsrl.config.load import load_config
 from podsrl.config.schema import OptimConfig
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.types import Completion
 from podsrl.update import ALGORITHMS, Updater
 

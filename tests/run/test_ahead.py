@@ -26,8 +26,8 @@ from podsrl.run.loop import train
 from podsrl.run.metrics import step_metrics
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.step.desk import new_group, request_id
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Open, Way
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
@@ -186,7 +186,7 @@ def run_of(trainer: Trainer, path: Path) -> Any:
 def test_no_step_is_begun_that_is_never_trained_and_the_last_weights_are_evaluated(tmp_path: Path) -> None:
     trainer = trainer_of("stop.steps=3")
     assert run_of(trainer, tmp_path / "run") == "finished"
-    assert trainer.desk.rounds == deque()
+    assert not trainer.desk.rounds
     assert isinstance(trainer.engine, Beside)
     assert trainer.engine.versions == [0, 0, 0, 1, 3]  # evaluations at the ends
     assert "parts.safetensors" not in [path.name for path in newest(tmp_path / "run" / "checkpoints").path.iterdir()]

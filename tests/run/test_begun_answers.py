@@ -13,8 +13,8 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import End, Live
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.types import Completion, Sample, Task
 from runs import config_of as small_run
 

@@ -16,8 +16,8 @@ from podsrl.generate import Engine
 from podsrl.lib.seeds import derive
 from podsrl.run.before.prepare import prepare
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group
 from runs import config_of as small_run
 

@@ -15,8 +15,8 @@ from podsrl.config.schema import BudgetConfig
 from podsrl.control import Ask, View, make_budget
 from podsrl.lib.parts import SLOTS
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group
 from runs import config_of, options

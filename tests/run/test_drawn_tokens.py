@@ -11,8 +11,8 @@ from podsrl.lib.stages import FATES
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step import collect
 from podsrl.run.step.round import take_stats
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.types import FORK, REPAIRED
 from runs import config_of
 

@@ -15,9 +15,9 @@ from podsrl.report.html import render_report
 from podsrl.run.group_log import parse_group
 from podsrl.run.metrics import group_records, step_metrics
 from podsrl.run.session import start
+from podsrl.run.step.step import training_step
 from podsrl.run.step.step_result import samples_by_group
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.step.step import training_step
 from podsrl.types import Completion, Task
 from runs import config_of as small_run
 from runs import lines_of

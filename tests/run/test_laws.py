@@ -28,9 +28,9 @@ from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.step.desk import new_group, request_id
 from podsrl.run.step.opens import requests_of
+from podsrl.run.step.step import training_step
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.step.step import training_step
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Open, Sample, Selection, Way
 from points import (

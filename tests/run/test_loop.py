@@ -21,8 +21,8 @@ from podsrl.run.loop import record, train
 from podsrl.run.metrics import step_metrics
 from podsrl.run.saving.folder import RunFolder
 from podsrl.run.silence import MAX_INVALID_STEPS, NothingToLearn
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.select import RULES
 from podsrl.update import to_samples
 from runs import config_of

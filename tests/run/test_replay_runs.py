@@ -15,8 +15,8 @@ from podsrl.errors import CheckpointError, UsageError
 from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.sizes import make_parts
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
 PAGE = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text()

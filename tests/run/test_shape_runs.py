@@ -6,8 +6,8 @@ import pytest
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from runs import config_of as small_run
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from podsrl.generate import Request
 from podsrl.lib.stages import FATES
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.types import FORK, Begun, Group
 from runs import EXTRA, assert_same_weights, config_of
 from tests.systems.whole_steps import lines, steps

@@ -13,9 +13,9 @@ from podsrl.report.facts import key_facts
 from podsrl.report.html import write_report
 from podsrl.report.read import read_run
 from podsrl.run.metrics import step_metrics
+from podsrl.run.step.step import training_step
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.step.step import training_step
 from podsrl.select import max_variance
 from podsrl.update import group_weights
 from runs import flags, lines_of

@@ -21,8 +21,8 @@ from podsrl.control import Ask, View
 from podsrl.policy import load_model
 from podsrl.run.metrics import step_metrics
 from podsrl.run.saving.checkpoint import load_newest
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 
 SMALL = (
     "rollouts.num_prompts=4",

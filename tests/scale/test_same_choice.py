@@ -10,8 +10,8 @@ import torch
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.run.step.agreement import check_same_asks, check_same_choice
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.scale.processes import Processes
 from podsrl.types import Ask, Selection
 

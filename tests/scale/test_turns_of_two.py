@@ -6,9 +6,9 @@ from typing import Any
 
 import environments
 from environments import Direct
+from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.turns import EnvironmentTalks
-from podsrl.run.step.step import training_step
 from points import facts
 from runs import config_of
 

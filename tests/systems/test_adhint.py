@@ -15,8 +15,8 @@ import made
 from podsrl.control import Ask, View, make_budget
 from podsrl.errors import UsageError
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.systems.adhint import Halves, Hints, begun, share_at
 from podsrl.tasks.arithmetic import addition_task, worked_solution
 from podsrl.tasks.step_judge import judge_steps

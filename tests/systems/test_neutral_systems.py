@@ -7,8 +7,8 @@ import torch
 
 from podsrl.control import View
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from runs import config_of, timeless
 
 NEUTRAL: dict[str, tuple[str, ...]] = {

@@ -14,8 +14,8 @@ import made
 from podsrl.control import Ask, View, make_budget
 from podsrl.errors import UsageError
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.systems.nudgerl import Contexts, Nudge, behind
 from podsrl.tasks.arithmetic import addition_task, first_words
 from podsrl.types import Group, Selection, Task, TokenMarkup

@@ -13,9 +13,9 @@ from podsrl.errors import UsageError
 from podsrl.generate import Live
 from podsrl.run.before.prepare import prepare
 from podsrl.run.metrics import step_metrics
+from podsrl.run.step.step import training_step
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.step.step import training_step
 from points import digest_of
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 

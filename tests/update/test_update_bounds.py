@@ -14,8 +14,8 @@ from loops import each
 from made import group_of, selection
 from podsrl.errors import UsageError
 from podsrl.lib.slots import make_slots
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group, Selection
 from podsrl.update import make_batch, policy_loss, to_samples
 from podsrl.update.bounds import bounds_of

@@ -227,8 +227,9 @@ class Generator(Protocol):
     """Largest key-value memory held since it was set to 0, in bytes; 0 where that is not known."""
     stats: EngineStats = EngineStats()
     """Counts since it was last replaced; zeros where nothing is counted."""
+
     num_unfinished: int = 0
-    """Rollouts that were submitted, or forked, and that `poll` has not given yet: 0 where none."""
+    """Rollouts that were submitted, or forked, and that `poll` has not given yet."""
 
     def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
         """Start these, beside what runs.
@@ -241,7 +242,7 @@ class Generator(Protocol):
         Raises:
             UsageError: a request that it cannot serve, or rollouts that run already; nothing is submitted then.
         """
-        raise NotImplementedError
+        raise UsageError(f"{type(self).__name__} has no submit: it has generate alone")
 
     def poll(self, seconds: float | None = None) -> Sequence[Completion]:
         """Draw one token of every rollout that runs; with the ability "beside", wait until something has ended.
@@ -256,7 +257,7 @@ class Generator(Protocol):
         Raises:
             LostGenerator: it is gone, with what it was asked for.
         """
-        raise NotImplementedError
+        raise UsageError(f"{type(self).__name__} has no poll: it has generate alone")
 
     def abort(self, ids: Iterable[str | Key]) -> None:
         """End rollouts: `poll` gives them soon, with finish reason "aborted"; those that have ended stay as they are.
@@ -312,7 +313,7 @@ class Generator(Protocol):
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         """With the ability "proof": the likeliest token after a prompt, and its natural log-prob at temperature 1."""
-        raise NotImplementedError
+        raise UsageError(f"{type(self).__name__} gives no log-prob of a prompt")
 
     def close(self) -> None:
         """Give back what it holds: processes, connections, files. Nothing is generated afterwards."""

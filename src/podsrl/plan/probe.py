@@ -24,9 +24,9 @@ from podsrl.plan.search import STANDS_FOR
 from podsrl.plan.value import gradient_probe
 from podsrl.run.before.settle import settle
 from podsrl.run.step.learn import UpdateResult
+from podsrl.run.step.step import training_step
 from podsrl.run.step.step_result import StepResult, samples_by_group
 from podsrl.run.step.trainer import Trainer
-from podsrl.run.step.step import training_step
 from podsrl.types import Group, Sample, Selection
 
 STILL = 1e-30

@@ -14,8 +14,8 @@ from podsrl.generate import Generator, Request
 from podsrl.lib.stages import FATES
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.desk import new_group
-from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.step import training_step
+from podsrl.run.step.trainer import Trainer
 from podsrl.types import Completion, FinishReason, Open, Task, Way
 
 SLOW = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=light_rewards:slow")
@@ -180,7 +180,7 @@ def test_a_step_whose_generator_is_lost_halfway_is_not_under_way(monkeypatch: py
     monkeypatch.setattr(trainer.engine, "generate", lost)
     with pytest.raises(LostGenerator):
         trainer.sample()
-    assert trainer.desk.rounds == deque()
+    assert not trainer.desk.rounds
     monkeypatch.setattr(trainer.engine, "generate", whole)
     assert trainer.sample().groups == wanted
 

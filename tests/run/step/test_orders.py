@@ -15,13 +15,14 @@ from podsrl.config.schema import OrderConfig
 from podsrl.lib.watch import Key
 from podsrl.run.step.collected import Collected
 from podsrl.run.step.round import from_arrays, to_arrays
-from podsrl.types import Completion, Open
+from podsrl.types import Completion
 from tests.run.step.simulated import Lengths, Run, Threads, token
 
 ORDERS = [
     OrderConfig(),
     OrderConfig(ahead=1),
     *(OrderConfig(ahead=ahead, rest=rest) for ahead in (1, 2, 4) for rest in ("run", "put_off")),
+    *(OrderConfig(ahead=2, rest=rest, most_age=age) for age in (1, 2) for rest in ("run", "put_off")),
     *(
         OrderConfig(ahead=ahead, take="first", rest=rest, most_age=age)
         for ahead in (0.25, 1, 3)
@@ -59,7 +60,7 @@ def run_of(order: OrderConfig, seed: int, **options: Any) -> Run:
 
 def most_age(order: OrderConfig) -> float:
     """Steps by which a group may be older than the weights that train on it."""
-    return order.ahead if order.take == "asked" else order.most_age or float("inf")
+    return float("inf") if order.largest_age is None else order.largest_age
 
 
 def check_group(run: Run, each: Any, found: Counter[Key]) -> None:
@@ -256,5 +257,3 @@ def test_a_step_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> No
             with pytest.raises(ZeroDivisionError):
                 run.take()
         assert tokens_of(run.take()) == tokens_of(other.take()) or order.take == "first"
-
-

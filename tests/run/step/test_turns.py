@@ -20,9 +20,9 @@ from podsrl.policy import load_model, load_tokenizer, prompt_ids, with_tools
 from podsrl.run.group_log import group_line
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.desk import new_group
+from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.turns import EnvironmentTalks, no_talks
-from podsrl.run.step.step import training_step
 from podsrl.score import Reply, Tools, find_tools
 from podsrl.tasks.columns import reply
 from podsrl.types import Completion, Group, Open, Selection, Task, Way

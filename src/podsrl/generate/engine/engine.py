@@ -151,7 +151,7 @@ class Engine(Generator):
         return self._hand_out()
 
     @property
-    def num_unfinished(self) -> int:
+    def num_unfinished(self) -> int:  # type: ignore[override]
         """Rollouts that wait, run, or have ended and come with the next `poll`."""
         return len(self._ended) + (0 if self._stepper is None else self._stepper.num_active)
 

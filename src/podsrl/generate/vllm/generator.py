@@ -67,7 +67,7 @@ class VLLM(Generator):
         llm.llm_engine.set_weight_version("0")
 
     @property
-    def num_unfinished(self) -> int:
+    def num_unfinished(self) -> int:  # type: ignore[override]
         """Rollouts that wait, run, or have ended and come with the next `poll`."""
         return len(self._running) + len(self._ended)
 

@@ -122,7 +122,7 @@ class VLLMServer(Generator):
         self._stats, self._workers.most_running = stats, 0
 
     @property
-    def num_unfinished(self) -> int:
+    def num_unfinished(self) -> int:  # type: ignore[override]
         """Rollouts that were submitted and not given by `poll`."""
         return len(self._jobs)
 

@@ -155,8 +155,8 @@ class Desk:
                 with stage("generate"):
                     for each in self.rounds:
                         each.put_off()
-            elif order.rest == "finish":
-                self._ask(view_at, step, min(last, step + 1 + order.ahead), stage)
+            elif order.take == "asked" and order.is_ahead:
+                self._ask(view_at, step, min(last, step + 2 + further), stage)
         except Exception:
             self._give_up()
             raise
@@ -186,7 +186,7 @@ class Desk:
         """Ask the first rounds of steps before `end`, of those that may be under way; they begin now."""
         number = self.rounds[-1].view.step + 1 if self.rounds else step
         with stage("generate"):
-            while number < end:
+            while number < min(end, step + 1 + (self._order.most_age or math.inf)):
                 view = self._closing.opening(view_at(number, self.position), self.waiting)
                 view = replace(view, waiting=tuple(each.group for each in self.waiting))
                 first = self.waiting if self._waits is None and not self.rounds else ()
