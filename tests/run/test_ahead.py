@@ -45,8 +45,8 @@ WAYS = {
 ROUNDS = ("budget.rollouts=small_parts:twice",)
 
 
-def trainer_of(*overrides: str, steps: str = "ahead") -> Trainer:
-    return Trainer(config_of(*OPTIONS, f"steps.name={steps}", *overrides))
+def trainer_of(*overrides: str, ahead: int = 1) -> Trainer:
+    return Trainer(config_of(*OPTIONS, f"order.ahead={ahead}", *overrides))
 
 
 def lines_of(trainer: Trainer, steps: int, between: Callable[[], Any] = lambda: None) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def lines_of(trainer: Trainer, steps: int, between: Callable[[], Any] = lambda: 
 @pytest.mark.parametrize("way", ["two epochs", "one epoch", "lora"])
 def test_a_loop_by_hand_that_keeps_the_older_weights_gives_the_same_numbers(way: str) -> None:
     options = tuple(option for option in WAYS[way] if "dropout" not in option)
-    trainer, hand = trainer_of(*options), trainer_of(*options, steps="sync")
+    trainer, hand = trainer_of(*options), trainer_of(*options, ahead=0)
     data = Stream(len(hand.tasks.train), derive(hand.config.seed, "data"), 0)
     num_epochs = hand.config.optim.num_epochs
     kept: list[dict[str, torch.Tensor]] = []
@@ -93,12 +93,11 @@ def test_a_loop_by_hand_that_keeps_the_older_weights_gives_the_same_numbers(way:
     assert trainer.engine.versions == [num_epochs * version for version in (0, 0, 1, 2, 3)]
 
 
-def test_a_lag_of_0_is_a_step_that_generates_and_then_trains_bit_for_bit() -> None:
-    trainers = [trainer_of(), trainer_of("steps.lag=0"), trainer_of(steps="sync")]
+def test_the_first_step_is_that_of_a_run_that_generates_and_then_trains() -> None:
+    trainers = [trainer_of(), trainer_of(ahead=0)]
     lines = [lines_of(trainer, 3) for trainer in trainers]
-    assert lines[1] == lines[2] != lines[0]
+    assert lines[0] != lines[1]
     assert lines[0][0] == {**lines[1][0], "sync/weights_digest": lines[0][0]["sync/weights_digest"]}
-    assert_same_weights(trainers[1], trainers[2])
     assert "seconds/overlapped" not in step_metrics(training_step(trainers[1]))
 
 
@@ -111,16 +110,6 @@ def test_further_rounds_have_the_newest_weights_and_join_groups_of_older_ones() 
     for group in grown:
         assert [r.completion.index for r in group.rollouts] == list(range(len(group.rollouts)))
         assert [r.completion.version for r in group.rollouts] == [0] * 8 + [1] * (len(group.rollouts) - 8)
-
-
-def test_a_rollout_beyond_its_lag_is_named() -> None:
-    trainer = trainer_of()
-    assert isinstance(trainer.engine, Beside)
-    trainer.engine.newest_version = 0
-    training_step(trainer)
-    training_step(trainer)
-    with pytest.raises(PodsError, match=r"rollout 0 of group 's2/0/.*' is 2 weight updates old.* most 1 "):
-        training_step(trainer)
 
 
 # --- what happens in between ---
@@ -166,7 +155,7 @@ def test_a_step_that_has_begun_and_is_not_what_was_saved_is_never_trained_on(tmp
             save_file({each: value for each, value in whole.items() if each != name} | other, file)
             with pytest.raises(CheckpointError, match=r"parts.safetensors is (damaged|truncated)"):
                 newest(tmp_path)
-    save_file({**whole, "steps/opens": whole["steps/opens"] + 1}, file)
+    save_file({**whole, "steps/1/opens": whole["steps/1/opens"] + 1}, file)
     with pytest.raises(CheckpointError, match=r"is damaged: parts.safetensors: .*these bytes are no records"):
         trainer.load(checkpoint)
 
@@ -210,15 +199,15 @@ def test_impossible_completions_of_the_engine_end_the_run_with_a_checkpoint(
     generate = Engine.generate
     monkeypatch.setattr(Engine, "generate", altered)
     with pytest.raises(PodsError, match=r"rollouts\.generator = 'engine' gave rollout .*nan"):
-        run_of(trainer_of("rollouts.generator=engine", steps="sync"), tmp_path / "run")
+        run_of(trainer_of("rollouts.generator=engine", ahead=0), tmp_path / "run")
     assert newest(tmp_path / "run" / "checkpoints").state["step"] == 1
 
 
-@pytest.mark.parametrize(("name", "step"), [("ahead", 3), ("sync", 4)])
+@pytest.mark.parametrize(("ahead", "step"), [(1, 3), (0, 4)])
 def test_a_generator_that_is_lost_in_flight_ends_the_run_and_the_last_checkpoint_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, step: int
 ) -> None:
-    options = (f"steps.name={name}", "checkpoint.every_steps=3")
+    options = (f"order.ahead={ahead}", "checkpoint.every_steps=3")
     monkeypatch.setattr(Beside, "lost_at", 6)  # what step 5 is to train on; one call is the evaluation's
     with pytest.raises(LostGenerator):
         run_of(trainer_of(*options), tmp_path / "run")
@@ -232,21 +221,20 @@ def test_a_generator_that_is_lost_in_flight_ends_the_run_and_the_last_checkpoint
 # --- what is refused ---
 
 
-@pytest.mark.parametrize("more", ["steps.lag=0", "scale.generators=1"])
-def test_what_generates_beside_the_update_or_not_ahead_is_no_problem(more: str) -> None:
+def test_what_generates_beside_the_update_is_no_problem() -> None:
     with pytest.raises(UsageError, match=r"/nowhere"):
-        prepare(config_of("steps.name=ahead", more, "model.path=/nowhere"))
+        prepare(config_of("order.ahead=1", "scale.generators=1", "model.path=/nowhere"))
 
 
 def test_a_trainer_that_cannot_be_made_closes_its_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[Beside] = []
     monkeypatch.setattr(Beside, "close", lambda self: closed.append(self))
     monkeypatch.setattr(Beside, "abilities", frozenset())
-    with pytest.raises(UsageError, match="ahead"):
+    with pytest.raises(UsageError, match="order.ahead"):
         trainer_of()
     assert len(closed) == 1
 
 
 def test_a_generator_of_ones_own_without_the_ability_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"steps\.name = 'ahead'.*Engine lacks the ability 'beside'"):
+    with pytest.raises(UsageError, match=r"order\.ahead = 1.*Engine lacks the ability 'beside'"):
         trainer_of("rollouts.generator=podsrl.generate.kinds:new_engine")

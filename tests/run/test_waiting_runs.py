@@ -1,4 +1,4 @@
-"""Whole steps that end early (`replay.unfinished = "keep"`): the same tokens as without a stop, resumed, refused."""
+"""Whole steps that end early (`order.take = "first"`): the same tokens as without a stop, resumed, refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.systems.made_up_groups import right_of, view
 from tests.systems.whole_steps import check_refused, lines, steps
 
 SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=4", "rollouts.max_new_tokens=24", "select.num_kept=4")
-KEEP = ("replay.unfinished=keep", "replay.surplus=2", *SIZES)
+KEEP = ("order.ahead=1", "order.take=first", "order.rest=put_off", "order.most_age=4", *SIZES)
 
 
 def run(*overrides: str) -> Trainer:
@@ -40,7 +40,7 @@ def uninterrupted(trainer: Trainer, group: Group) -> dict[int, tuple[tuple[int, 
         (),
         ("rollouts.num_slots=3", "rollouts.scheduler=dynamic"),
         ('rollouts.stop_strings=["1", "44"]',),
-        ("replay.most_age=1",),
+        ("order.most_age=1",),
     ],
     ids=["all", "slots", "stop strings", "one step"],
 )
@@ -138,14 +138,13 @@ def test_an_error_while_generating_loses_no_group_that_waits(monkeypatch: pytest
         with pytest.raises(ZeroDivisionError):
             steps(trainer, 1)
     assert trainer.desk.waiting is waiting
-    trainer.desk.round = None
     assert lines(steps(trainer, 1)) == lines(steps(other, 1))
 
 
 def test_several_processes_are_refused() -> None:
     config = config_of(*KEEP)
     check_replay(config, make_parts(config), 1)
-    with pytest.raises(UsageError, match=r"replay\.unfinished = 'keep' with 2 processes"):
+    with pytest.raises(UsageError, match=r"order\.take = 'first' with 2 processes"):
         check_replay(config, make_parts(config), 2)
 
 

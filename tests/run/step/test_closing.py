@@ -17,11 +17,11 @@ from podsrl.control.close import until_mixed
 from podsrl.errors import UsageError
 from podsrl.run.before.closing import kept_of_plenty
 from podsrl.run.step.closing import Closing, EarlyClose, Whole
-from podsrl.run.step.coming import Coming
 from podsrl.run.step.opens import shortened
+from podsrl.run.step.under_way import Work
 from podsrl.select import max_variance, resolve_rule, select_groups
 from podsrl.types import Completion, Group, Open, Rollout, Task, Way
-from tests.run.step.simulated import Simulated, Told, certain, generated
+from tests.run.step.simulated import ALL, Simulated, Told, certain, generated
 
 NAN = float("nan")
 SCHEDULERS = ("continuous", "continuous+breadth")
@@ -46,7 +46,8 @@ class Case:
 
     def run(self, closing: Closing, *, is_able: bool = True, is_slow: bool = False) -> tuple[list[Open], int]:
         """The groups, and the tokens that they took."""
-        engine = Simulated(self.lengths, self.num_slots, self.scheduler, is_able=is_able)
+        abilities = ALL if is_able else frozenset({"join"})
+        engine = Simulated(self.lengths, self.num_slots, self.scheduler, abilities=abilities)
         slow = self.slow if is_slow else set()
         judge = Told(self.rewards, lambda done: (done.request_id, done.index) in slow)
         return generated(closing, engine, judge, self.sizes), engine.stats.tokens
@@ -135,7 +136,7 @@ def test_what_ends_in_one_decode_step_is_judged_in_one_call_and_nothing_else_cha
         judge = Counting(case.rewards)
         with pytest.MonkeyPatch.context() as patch:
             if not is_known:
-                patch.setattr(Coming, "must_wait", True)
+                patch.setattr(Work, "has_ended", False)
             closing = certain(case.num_kept)
             found.append((generated(closing, engine, judge, case.sizes), engine.stats, judge.num_calls))
     (opens, stats, num_calls), (one_by_one, other_stats, more_calls) = found

@@ -30,7 +30,7 @@ class Odd:
 
 def test_a_group_is_shown_once_in_the_order_of_its_indices_and_what_does_not_go_on_is_pruned() -> None:
     part = Odd()
-    talk = TogetherTalks(Filled("steer.prune = 'odd'", lambda live: [], part))([], None)  # type: ignore[arg-type]  # not read
+    talk = TogetherTalks(Filled("steer.prune = 'odd'", lambda live: [], part))(None)  # type: ignore[arg-type]  # not read
     came = [
         done("a", 3),
         done("b", 0, "stop"),
@@ -40,23 +40,24 @@ def test_a_group_is_shown_once_in_the_order_of_its_indices_and_what_does_not_go_
         done("a", 1),
     ]
     assert [talk.takes(one) for one in came] == [one.is_postponed for one in came]
-    assert {(one.index, one.finish_reason) for one in talk.answers()} == {
+    assert list(talk.answers(is_idle=False)) == [] and talk.num_waiting == 3
+    assert {(one.index, one.finish_reason) for one in talk.answers(is_idle=True)} == {
         (1, "postponed"),
         (2, "pruned"),
         (3, "postponed"),
     }
     assert part.seen == [[("a", 0, "stop"), ("a", 1, "postponed"), ("a", 2, "postponed"), ("a", 3, "postponed")]]
     assert not talk.takes(done("a", 3, "stop")) and talk.takes(done("a", 1))  # it may stop again
-    assert [(one.index, one.finish_reason) for one in talk.answers()] == [(1, "postponed")]
+    assert [(one.index, one.finish_reason) for one in talk.answers(is_idle=True)] == [(1, "postponed")]
     assert part.seen[1] == [("a", 0, "stop"), ("a", 1, "postponed"), ("a", 2, "pruned"), ("a", 3, "stop")]
-    assert not talk.takes(done("a", 1, "stop")) and list(talk.answers()) == []
+    assert not talk.takes(done("a", 1, "stop")) and list(talk.answers(is_idle=True)) == []
 
 
 @pytest.mark.parametrize(("answer", "named"), [([0], r"\{0\}"), ([9, 1], r"\{9\}"), (7, "TypeError")])
 def test_an_answer_that_names_others_is_one_line(answer: Any, named: str) -> None:
-    talk = TogetherTalks(Filled("steer.prune = 'odd'", lambda live: [], Odd(answer)))([], None)  # type: ignore[arg-type]  # not read
+    talk = TogetherTalks(Filled("steer.prune = 'odd'", lambda live: [], Odd(answer)))(None)  # type: ignore[arg-type]  # not read
     for one in (done("a", 0, "stop"), done("a", 1)):
         talk.takes(one)
     with pytest.raises(UsageError, match=rf"steer\.prune = 'odd'.*{named}") as error:
-        list(talk.answers())
+        list(talk.answers(is_idle=True))
     assert "\n" not in str(error.value)

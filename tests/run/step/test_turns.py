@@ -79,7 +79,7 @@ def test_what_is_said_is_read_as_in_a_loop_by_hand() -> None:
             while True:
                 start = {done.index: replace(done, token_ids=tokens, logprobs=(0.0,) * len(tokens), given=())}
                 request = Request(
-                    "by hand", group.prompt_ids, 1, sampling, done.index, group.id, starts=start if tokens else {}
+                    group.id, group.prompt_ids, 1, sampling, done.index, starts=start if tokens else {}
                 )
                 [drawn] = trainer.engine.generate([request])
                 turns.append(decode(drawn.token_ids[len(tokens) :], skip_special_tokens=True))
@@ -253,11 +253,12 @@ def test_tool_calls_and_results_are_the_whole_conversation_through_the_template(
     done = Completion(request_id="g", index=0, token_ids=(), logprobs=(), version=0, finish_reason="stop")
     sampling = Sampling(max_new_tokens=4000, stop_token_ids=())
     of_direct: Any = direct
-    talk = EnvironmentTalks(of_direct, shown, 4)([Open(group=new_group("g", task), ways=())], sampling)
+    talk = EnvironmentTalks(of_direct, shown, 4)(sampling)
+    talk.know(new_group("g", task))
     for turn, read in turns:
         tokens = (*done.token_ids, *tokenizer(f"{turn}<eos>", add_special_tokens=False)["input_ids"])
         assert talk.takes(replace(done, token_ids=tokens, logprobs=(0.0,) * len(tokens), finish_reason="stop"))
-        [done] = talk.answers()
+        [done] = talk.answers(is_idle=True)
         messages += [{"role": "assistant", "content": turn}, *({"role": "tool", "content": text} for text in read)]
         own = {"tools": shown.shown_tools, "tokenize": False, "add_generation_prompt": bool(read)}
         said = tokenizer.decode((*prompt_ids(shown, task), *done.token_ids))
@@ -282,9 +283,10 @@ def test_of_a_reply_that_has_no_room_only_the_beginning_is_encoded(monkeypatch: 
         direct: Any = Direct(lambda task, turns, text=text: text)
         talks = EnvironmentTalks(direct, tokenizer, 4)
         task = Task(id="a", prompt="1+2=", answer="3")
-        talk = talks([Open(group=new_group("g", task), ways=())], Sampling(max_new_tokens=40))
+        talk = talks(Sampling(max_new_tokens=40))
+        talk.know(new_group("g", task))
         assert talk.takes(made.completion(tokens, request_id="g"))
-        [done] = talk.answers()
+        [done] = talk.answers(is_idle=True)
         assert done.finish_reason == reason and sum(sizes) <= 32 * 40
 
 
@@ -298,9 +300,11 @@ def test_a_run_shows_its_tools_and_answers_calls_in_its_workers() -> None:
     call = '<tool_call>{"name": "price", "arguments": {"fruit": "kiwi"}}</tool_call><eos>'
     tokens = tuple(tokenizer(call, add_special_tokens=False)["input_ids"])
     done = made.completion(tokens, request_id="g")
-    talk = trainer.desk._talks([Open(group=new_group("g", task), ways=())], Sampling(stop_token_ids=()))
+    talk = trainer.desk._talks(Sampling(stop_token_ids=()))
+    talk.know(new_group("g", task))
     assert talk.takes(done)
-    [found] = talk.answers()
+    talk.wait(60.0)
+    [found] = talk.answers(is_idle=True)
     trainer.close()
     assert found.calls == (True,) and found.finish_reason == "length"  # no room for more
     assert tokenizer.chat_template == trainer.tokenizer.chat_template and not hasattr(tokenizer, "shown_tools")

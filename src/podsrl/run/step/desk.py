@@ -143,7 +143,7 @@ class Desk:
         if not self.rounds:
             self.position = position
         try:
-            self._ask(view_at, step, min(last, step + 1 + further), stage)
+            self._ask(view_at, step, max(step + 1, min(last, step + 1 + further)), stage)
             own = self.rounds[0]
             with stage("generate"):
                 self._let_go_on()
