@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.timing import Clock
@@ -11,26 +12,25 @@ from podsrl.types import Completion
 
 
 class WatchedGenerator:
-    """A generator that keeps its last requests and counts seconds and CPU seconds of what runs; all else is the generator within."""
+    """A generator whose CPU seconds are counted; all else is the generator within."""
 
     def __init__(self, generator: Any) -> None:
-        vars(self).update(_generator=generator, requests=[], seconds=0.0, cpu_seconds=0.0)
+        vars(self).update(_generator=generator, cpu_seconds=0.0)
 
     def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
-        self.requests = list(requests)
-        self._timed(lambda: self._generator.submit(self.requests, watch=watch))
+        with self._counted():
+            self._generator.submit(requests, watch=watch)
 
     def poll(self, seconds: float | None = None) -> Sequence[Completion]:
-        found: Sequence[Completion] = self._timed(lambda: self._generator.poll(seconds))
+        with self._counted():
+            found: Sequence[Completion] = self._generator.poll(seconds)
         return found
 
-    def _timed(self, call: Callable[[], Any]) -> Any:
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         clock = Clock()
-        found = call()
-        taken = clock.read()
-        self.seconds += taken.seconds
-        self.cpu_seconds += taken.cpu_seconds
-        return found
+        yield
+        self.cpu_seconds += clock.read().cpu_seconds
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._generator, name)
