@@ -67,9 +67,9 @@ class UnderWay:
 
     def submit(self, work: Work, requests: Sequence[Request]) -> None:
         """For a work, which reads what comes of them."""
+        self.verbs.submit(requests, work.watch)
         self._works[work] = None
         self._work_of |= {request.id: work for request in requests}
-        self.verbs.submit(requests, work.watch)
 
     def drop(self, work: Work) -> None:
         """End what is left of a work that nobody reads any more."""
@@ -93,7 +93,7 @@ class UnderWay:
         try:
             if is_left():
                 self.verbs.abort([name for name, own in self._work_of.items() if work in (None, own)])
-            while is_left():
+            while is_left() and not self.is_idle:
                 self._read(None)
         except PodsError:
             self.generator = self._generator  # it is lost, or not to be trusted: nothing of it is waited for
@@ -235,9 +235,9 @@ class Work:
 
     def _submit(self, requests: Sequence[Request]) -> None:
         if requests:
+            self._under_way.submit(self, requests)
             self._request_of |= (own := {(each.id, index): each for each in requests for index in each.indices})
             self._running |= own.keys()
-            self._under_way.submit(self, requests)
 
     def _behind(self, done: Completion) -> Request:
         """What goes on behind the tokens of a rollout."""
