@@ -25,8 +25,8 @@ GENERATORS: Table[Factory] = Table(
     {"engine": "podsrl.generate.kinds:new_engine", "vllm": "podsrl.generate.vllm.make:make_vllm"}
 )
 """Name of a generator, as in `rollouts.generator` -> what makes it."""
-_MEMBERS = ("version", "generate", "abort", "load_weights", "describe", "close")
-"""What a run uses of every generator."""
+_MEMBERS = ("version", "abort", "load_weights", "describe", "close")
+"""What a run uses of every generator, beside `submit` and `poll`, or `generate`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Kind:
         """UsageError: it cannot be made so."""
         with self.calling():
             made = self.factory(setting, **self.options)
-        if lacks := [name for name in _MEMBERS if not hasattr(made, name)]:
+        if lacks := _lacking(made):
             raise UsageError(
                 f"{self.option} returned {short(made)}, which has no {', '.join(lacks)}; wanted a generator: a class "
                 "that inherits from podsrl.generate.Generator has defaults for most of it"
@@ -75,6 +75,15 @@ class Kind:
     def calling(self) -> AbstractContextManager[None]:
         """Surrounds calls of the generator: what a user's own raises becomes one line."""
         return calling(self.own) if self.own else nullcontext()
+
+
+def _lacking(made: object) -> list[str]:
+    """What a generator lacks; `generate` of the base class needs the other two."""
+    lacks = [name for name in ("submit", "poll") if getattr(type(made), name, None) in (None, getattr(Generator, name))]
+    if len(lacks) == 2:
+        has_own = hasattr(made, "generate") and getattr(type(made), "generate", None) is not Generator.generate
+        lacks = [] if has_own else ["submit and poll, or generate"]
+    return [name for name in _MEMBERS if not hasattr(made, name)] + lacks
 
 
 def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Kind:
