@@ -59,14 +59,14 @@ def steered(device: str, forward: Any) -> list[Completion]:
         model.model.embed_tokens.weight[60] = torch.nan
     engine = Engine(model, seed=1, forward=forward)
     engine.submit([*requests(), Request("broken", (5, 60), 2, Sampling(max_new_tokens=4, stop_token_ids=()))])
-    done = [each for _ in range(3) for each in engine.step()]
+    done = [each for _ in range(3) for each in engine.poll()]
     engine.fork("r3", 0, num_rollouts=2)
-    done += engine.step()
+    done += engine.poll()
     engine.abort([("r3", 1)])
-    done += engine.step()
+    done += engine.poll()
     engine.load_weights([(name, weight * 0.9) for name, weight in model.named_parameters()], version=1)
     while engine.num_unfinished:
-        done += engine.step()
+        done += engine.poll()
     return sorted(done, key=lambda each: (each.request_id, each.index))
 
 

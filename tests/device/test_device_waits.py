@@ -29,9 +29,9 @@ def test_a_decode_step_waits_seldom(forward: Any) -> None:
     engine = Engine(tiny("cuda", dtype=torch.float32), forward=forward)
     engine.submit([Request("a", (1, 2, 3), 4, Sampling(max_new_tokens=40, stop_token_ids=()))])
     for _ in range(8):
-        engine.step()
+        engine.poll()
     with Watch() as watch:
-        assert engine.step() == []
+        assert engine.poll() == []
     assert watch.num_waits <= PER_DECODE_STEP, watch.waits
 
 

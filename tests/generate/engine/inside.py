@@ -12,7 +12,7 @@ from podsrl.generate import Engine
 def inside(engine: Engine) -> dict[str, Any]:
     """Counts of what is held now; of the batch only while there are unfinished rollouts.
 
-    `num_tokens` has the tokens made of every unfinished rollout, by (request id, index). `has_empty_rows`: rollouts
+    `num_tokens` has the tokens made of every unfinished rollout, by (group's id, index). `has_empty_rows`: rollouts
     were taken out since the rows were last regrouped. `lost_places`: those of the store of tokens that are neither free
     nor in use, or both.
     """

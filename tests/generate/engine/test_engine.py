@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,13 +13,22 @@ import torch
 from contract import by_place, greedy
 
 from podsrl.errors import UsageError
-from podsrl.generate import Engine, Request, Sampling
+from podsrl.generate import End, Engine, Live, Request, Sampling
 from podsrl.types import Completion
 
 PROMPTS = [(5, 7), (9, 20, 31, 4, 50, 11, 8), (8,), (60, 61, 62, 63)]
 GREEDY = Sampling(top_k=1, max_new_tokens=12, stop_token_ids=())
 MIXED = Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.02, max_new_tokens=12, stop_token_ids=())
 Key = tuple[str, int]
+
+
+class Failing:
+    """A watch that raises."""
+
+    at = None
+
+    def look(self, live: Live) -> Iterable[End]:
+        raise ZeroDivisionError
 
 
 def requests(sampling: Sampling, num_rollouts: int = 1) -> list[Request]:
@@ -139,33 +146,23 @@ def test_generation_is_without_dropout_and_leaves_the_models_mode_as_it_was(make
     assert model.training is is_training
 
 
-def test_the_models_mode_comes_back_when_the_consumer_stops_early_or_raises(make_model: Any) -> None:
-    model = make_model("qwen2").train()
-    running = Engine(model, num_slots=1).generate(requests(GREEDY))
-    next(running)
-    assert not model.training
-    del running
-    assert model.training
-    for _ in Engine(model, num_slots=1).generate(requests(GREEDY)):
-        break
-    assert model.training
+def test_each_poll_leaves_every_modules_mode_as_it_was_also_where_it_raises(make_model: Any) -> None:
+    """An update may come between two polls; it sets its own modes."""
+    model = make_model("qwen2", attention_dropout=0.5)
+    wanted = tokens(run(model.eval(), requests(GREEDY)))
+    engine = Engine(model)
+    engine.submit(requests(GREEDY))
+    found = list[Completion]()
+    while engine.num_unfinished:
+        model.train()
+        model.lm_head.eval()
+        found += engine.poll()
+        assert model.training and model.model.training and not model.lm_head.training
+    assert tokens(by_place(found)) == wanted
+    engine.submit(requests(GREEDY), watch=Failing())
     with pytest.raises(ZeroDivisionError):
-        for completion in Engine(model).generate(requests(GREEDY)):
-            _ = 1 / len(completion.token_ids[:0])
-    assert model.training
-
-
-def test_it_tells_how_many_completions_its_last_step_has_left(qwen2: Any) -> None:
-    engine = Engine(qwen2, num_slots=5)
-    seen = [(engine.stats.steps, engine.num_ready) for _ in engine.generate(requests(MIXED, 4))]
-    for _, of_step in groupby(seen, key=itemgetter(0)):
-        left = [num_ready for _, num_ready in of_step]
-        assert left == list(reversed(range(len(left))))
-    assert max(num_ready for _, num_ready in seen) > 0
-    for _ in engine.generate(requests(MIXED, 4)):
-        if engine.num_ready > 0:
-            break
-    assert engine.num_ready == 0
+        engine.poll()
+    assert model.training and not model.lm_head.training and engine.num_unfinished == 0
 
 
 def test_gradients_flow_after_a_generation(make_model: Any) -> None:
@@ -223,7 +220,7 @@ def of_length(num_tokens: int) -> Request:
 @pytest.mark.parametrize(
     ("options", "asked", "named"),
     [
-        ({}, [*requests(GREEDY), *requests(GREEDY)], "request id 'r0' is used twice"),
+        ({}, [*requests(GREEDY), *requests(GREEDY)], "'r0' with first_index = 0: rollout 0 of this group is unf"),
         ({}, [of_length(61)], r"'a' needs 61 prompt tokens \+ max_new_tokens = 4.*the model's window of 64"),
         (
             {"kv_cache_bytes": 18 * 256 - 1},

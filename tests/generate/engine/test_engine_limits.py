@@ -83,9 +83,9 @@ def test_arrivals_under_a_bound_find_room_or_make_the_memory_start_over(qwen2: A
             found = []
             for i in range(8):
                 engine.submit([wanted(24, 27, 1, f"r{i}")])
-                found += [completion for _ in range(3) for completion in engine.step()]
+                found += [completion for _ in range(3) for completion in engine.poll()]
             while engine.num_unfinished > 0:
-                found += engine.step()
+                found += engine.poll()
         assert len(found) == 8 and held.peak == engine.peak_kv_bytes <= bound
         rereads.append(engine.stats.recomputed_tokens)
     assert 8 * 50 > rereads[0] > 0 == rereads[1]

@@ -1,4 +1,4 @@
-"""Random schedules: whatever arrives, waits, forks and is aborted, every rollout ends once, with its own tokens.
+"""Random schedules: whatever arrives, waits, forks, stops and goes on, every rollout ends once, with its own tokens.
 
 The model is a stand-in whose logits are a hash of what the engine has put into the key-value pool, so that a row that
 is copied, moved, compacted or read again wrongly gives other tokens. A twin makes every rollout alone, without engine.
@@ -35,7 +35,7 @@ from podsrl.types import Completion, FinishReason
 Key = tuple[str, int]
 Tokens = tuple[int, ...]
 
-NUM_QUICK, NUM_ALL, NUM_REAL, NUM_HELD = 20, 400, 3, 8
+NUM_QUICK, NUM_ALL, NUM_REAL, NUM_HELD = 20, 600, 3, 8
 """Schedules per scheduler and order: with every change, under `slow`, of a real model, and with all memory counted."""
 SEED = 3
 VOCABULARY, STATES = 12, 61
@@ -64,22 +64,18 @@ def state_of(tokens: Sequence[int]) -> int:
 class Hashing:
     """A forward pass: keys hold token times position's weight, values the token, in 2 heads of width 2.
 
-    Both are shifted by a number that changes with the weights: what older weights have left gives another hash. It goes
-    by the name of the step that cuts its rows into zones.
+    It goes by the name of the step that cuts its rows into zones.
     """
 
     name = "fast"
     layout = Layout(keys=((2, 2),), values=((2, 2),), dtype=torch.float32, device=torch.device("cpu"))
 
-    def __init__(self) -> None:
-        self._shift = 0
-
     def refresh(self) -> None:
-        self._shift = (self._shift + 5) % 7
+        """Its weights are always the same."""
 
     def _entries(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         values = tokens.float() + 1
-        return values * WEIGHTS[positions] + self._shift, values + self._shift
+        return values * WEIGHTS[positions], values
 
     def read(self, prompts: Sequence[Sequence[int]], pool: KVPool, rows: Sequence[int]) -> Any:
         for row, prompt in zip(rows, prompts, strict=True):
@@ -103,7 +99,7 @@ class Hashing:
         mask = (places <= positions[:, None]) & (places < visible)
         held = pool.keys[0][rows, :, :length] + 7 * pool.values[0][rows, :, :length]
         sums = held.mul(mask[:, None, :, None]).sum(dim=(1, 2, 3))
-        states = (sums.long() - 32 * self._shift * (positions + 1)) % STATES
+        states = sums.long() % STATES
         return SimpleNamespace(logits=TABLE[states], hidden=states[:, None].float() if step.want_hidden else None)
 
 
@@ -142,7 +138,7 @@ Choose = Callable[[Tokens, Sampling, float], tuple[int, float, float]]
 
 def alone(choose: Choose, request: Request, index: int, story: Story) -> Story:
     """Go on with a story to its end."""
-    key = row_keys([request_key(SEED, request.random_stream)], [index])
+    key = row_keys([request_key(SEED, request.id)], [index])
     sampling = request.sampling
     while True:
         number = float(uniforms_at(key, [len(story.tokens)])[0])
@@ -196,31 +192,57 @@ class Schedule:
     choose: Choose
     wanted: dict[Key, Story] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
+    """Group's id -> what was asked of it first."""
     ended: dict[Key, FinishReason] = field(default_factory=dict)
     found: dict[Key, Completion] = field(default_factory=dict)
     watch: Watch | None = None
     at: frozenset[int] | None = None
+    is_over: bool = False
+    in_order: set[str] = field(default_factory=set)
+    """Groups whose largest index was asked for, or forked, since the engine was idle: its forks come behind it."""
 
     def act(self) -> None:
-        self.rng.choice([self.submit, self.abort, self.fork, self.new_weights])()
+        self.rng.choice([self.submit, self.join, self.abort, self.go_on, self.fork, self.new_weights])()
 
     def submit(self) -> None:
         requests = [new_request(self.rng, f"r{len(self.requests) + i}") for i in range(self.rng.randrange(1, 3))]
+        self.requests |= {request.id: request for request in requests}
         if self.rng.random() < 0.3:
-            requests.append(self.later_one_of(requests[0]))
-        self.engine.submit(requests)
-        for request in requests:
-            self.expect(request, Story())
+            requests.append(self.later_one_of(requests[0], requests[0].num_rollouts))
+        self.ask(requests)
 
-    def later_one_of(self, request: Request) -> Request:
+    def join(self) -> None:
+        """A group that runs gets more rollouts."""
+        if names := {name for name, _ in self.alive()}:
+            name = self.rng.choice(sorted(names))
+            self.ask([self.later_one_of(self.requests[name], self.next_index(name))])
+
+    def later_one_of(self, request: Request, size: int) -> Request:
         """Rollouts that join the request's group, some indices on."""
-        first = request.num_rollouts + self.rng.randrange(2)
-        return replace(request, id=f"{request.id}+{first}", first_index=first, stream=request.id)
+        return replace(request, num_rollouts=self.rng.randrange(1, 4), first_index=size + self.rng.randrange(2))
 
-    def expect(self, request: Request, start: Story) -> None:
-        self.requests[request.id] = request
-        for index in request.indices:
-            self.wanted[request.id, index] = alone(self.choose, request, index, start)
+    def ask(self, requests: list[Request]) -> None:
+        self.engine.submit(requests, watch=self.watch)
+        for request in requests:
+            self.in_order.add(request.id)
+            for index in request.indices:
+                self.wanted[request.id, index] = alone(self.choose, request, index, Story())
+
+    def go_on(self) -> None:
+        """What has stopped goes on from its tokens, while others run."""
+        stopped = [key for key, done in self.found.items() if done.finish_reason in ("aborted", "postponed")]
+        if stopped and self.alive():
+            self.begin_again(self.rng.sample(stopped, self.rng.randrange(1, len(stopped) + 1)))
+
+    def begin_again(self, keys: list[Key]) -> None:
+        """Each key with a request of its own."""
+        requests = []
+        for key in keys:
+            done = self.found.pop(key)
+            del self.ended[key]
+            starts = {key[1]: done} if done.token_ids else {}
+            requests.append(replace(self.requests[key[0]], num_rollouts=1, first_index=key[1], starts=starts))
+        self.engine.submit(requests, watch=self.watch)
 
     def alive(self) -> list[Key]:
         return list(self.engine.states())
@@ -236,10 +258,10 @@ class Schedule:
         self.engine.abort([*ids, "unknown", *ids])
 
     def fork(self) -> None:
-        keys = self.alive()
+        keys = [key for key in self.alive() if key[0] in self.in_order]
         if keys:
             source, count = self.rng.choice(keys), self.rng.randrange(1, 4)
-            first = self.next_index(self.requests[source[0]])
+            first = self.next_index(source[0])
             forks = [(source[0], first + i) for i in range(count)]
             self.expect_forks(source, forks)
             assert self.engine.fork(*source, num_rollouts=count) == forks
@@ -248,18 +270,21 @@ class Schedule:
         return int(inside(self.engine)["num_tokens"][key])
 
     def new_weights(self) -> None:
-        """They say the same as the old ones, so no token changes if nothing is left of what those have made."""
+        """They say the same as the old ones, so no token changes; but no prompt that those have read is kept."""
         self.engine.load_weights([], self.engine.version + 1)
+        assert inside(self.engine).get("cached_prompts", 0) == 0
 
     def step(self) -> None:
         """Every step draws a token for somebody, if anybody waits or lives, and hands out nothing twice."""
         held, before = inside(self.engine), self.engine.stats.tokens
         is_active = held["is_open"] and held["running"] + held["scheduler_waiting"] > 0
-        for completion in self.engine.step(self.watch):
+        for completion in self.engine.poll():
             key = completion.request_id, completion.index
             assert key not in self.found
             self.found[key] = completion
         assert self.engine.stats.tokens > before or not is_active or self.watch is not None
+        if not inside(self.engine)["is_open"]:
+            self.in_order.clear()
         self.check_memory()
 
     def check_memory(self) -> None:
@@ -281,21 +306,20 @@ class Schedule:
                 assert logprobs[story.tokens[made]] == approx(story.raw_logprobs[made])
             else:
                 assert story.reason == "invalid" and np.isnan(logprobs[0])
-        return self.random_act() if self.rng.random() < 0.3 and self.alive() else []
+        return self.random_act() if not self.is_over and self.rng.random() < 0.3 and self.alive() else []
 
     def random_act(self) -> list[End | Fork]:
         key = self.rng.choice(self.alive())
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.5 or key[0] not in self.in_order:
             self.ended[key] = self.rng.choice(["pruned", "postponed"])
             return [End(key, self.ended[key])]  # type: ignore[arg-type]
-        old, count = self.requests[key[0]], self.rng.randrange(1, 3)
-        self.expect_forks(key, [(old.id, self.next_index(old) + i) for i in range(count)])
+        first, count = self.next_index(key[0]), self.rng.randrange(1, 3)
+        self.expect_forks(key, [(key[0], first + i) for i in range(count)])
         return [Fork(key, count)]
 
-    def next_index(self, request: Request) -> int:
+    def next_index(self, name: str) -> int:
         """Behind all rollouts of the group that there have been."""
-        stream = request.random_stream
-        return 1 + max(index for name, index in self.wanted if self.requests[name].random_stream == stream)
+        return 1 + max(index for each, index in self.wanted if each == name)
 
     def expect_forks(self, source: Key, forks: list[Key]) -> None:
         start, request = self.wanted[source].first(self.num_made(source)), self.requests[source[0]]
@@ -303,11 +327,17 @@ class Schedule:
             self.wanted[key] = alone(self.choose, request, key[1], start)
 
     def drain(self) -> None:
-        self.watch = None
-        while alive := self.alive():
-            assert self.engine.num_unfinished >= len(alive)
+        """Nothing more happens; then some of what has stopped goes on, and ends."""
+        self.is_over = True
+        for _ in range(2):
+            while alive := self.alive():
+                assert self.engine.num_unfinished >= len(alive)
+                self.step()
+            self.step()  # what was aborted last is handed out
+            stopped = [key for key, done in self.found.items() if done.finish_reason in ("aborted", "postponed")]
+            self.begin_again(stopped[::2])
+        while self.engine.num_unfinished:
             self.step()
-        self.step()  # what was aborted last is handed out
 
     def check(self) -> None:
         """Every rollout has ended once, as it would have alone; one that was ended on the way there."""
@@ -358,7 +388,7 @@ def approx(values: Any) -> Any:
 
 def run(schedule: Schedule) -> None:
     rng, engine = schedule.rng, schedule.engine
-    if rng.random() < 0.3:
+    if rng.random() < 0.5:
         schedule.watch = schedule
     schedule.submit()
     for _ in range(rng.randrange(1, 12)):

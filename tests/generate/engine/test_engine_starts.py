@@ -35,11 +35,11 @@ def test_what_is_aborted_goes_on_with_new_weights_and_each_token_keeps_its_versi
     engine = Engine(qwen2)
     engine.submit([Request("q", PROMPT, 2, SAMPLING)])
     for _ in range(4):
-        engine.step()
+        engine.poll()
     engine.load_weights([], 3)
-    engine.step()
+    engine.poll()
     engine.abort(["q"])
-    starts = {done.index: done for done in engine.step()}
+    starts = {done.index: done for done in engine.poll()}
     assert {(done.version, done.versions) for done in starts.values()} == {(0, (0, 0, 0, 0, 3))}
     engine.load_weights([], 4)
     for done in engine.generate([Request("q", PROMPT, 2, SAMPLING, starts=starts)]):
@@ -56,13 +56,13 @@ def test_given_tokens_are_no_policys(qwen2: Any) -> None:
     assert (plain.token_ids[:2], plain.logprobs[:2], len(plain.token_ids)) == ((11, 30), (0.0, 0.0), 10)
     assert (plain.num_given, plain.num_drawn) == (2, 8)
     engine.submit([Request("q", PROMPT, 1, SAMPLING, starts={0: hint})])
-    engine.step()
-    engine.step()
+    engine.poll()
+    engine.poll()
     engine.fork("q", 0)
     engine.load_weights([], 6)
     found = []
     while engine.num_unfinished:
-        found += engine.step()
+        found += engine.poll()
     assert {(each.version, each.versions, each.given) for each in found} == {(5, (5,) * 4 + (6,) * 6, ((0, 2),))}
 
 
@@ -71,7 +71,7 @@ def test_a_start_that_ends_before_it_runs_is_its_own_completion(qwen2: Any) -> N
     engine = Engine(qwen2)
     engine.submit([Request("q", PROMPT, 1, SAMPLING, first_index=1, starts={1: start})])
     engine.abort(["q"])
-    [done] = engine.step()
+    [done] = engine.poll()
     assert (done.token_ids, done.logprobs, done.version, done.finish_reason) == ((3,), (-0.5,), 2, "aborted")
 
 

@@ -32,10 +32,10 @@ class Noting:
 def test_a_rollout_that_is_aborted_before_a_new_token_has_the_old_version_alone(qwen2: Any) -> None:
     engine = Engine(qwen2)
     engine.submit([A])
-    engine.step()
+    engine.poll()
     engine.load_weights([], 1)
     engine.abort(["a"])
-    assert {(len(c.token_ids), c.version, c.versions) for c in engine.step()} == {(1, 0, ())}
+    assert {(len(c.token_ids), c.version, c.versions) for c in engine.poll()} == {(1, 0, ())}
 
 
 @pytest.mark.parametrize("options", [{"num_slots": 3}, {"scheduler": "dynamic", "kv_cache_bytes": 3 * 13 * 256}])
@@ -48,10 +48,10 @@ def test_whatever_waits_leaves_and_forks_every_token_has_the_version_that_the_en
         drawn_by: dict[tuple[str, int], dict[int, int]] = {}
 
         watch = Noting(engine, drawn_by)
-        engine.submit([A, B])
+        engine.submit([A, B], watch=watch)
         found = {}
         for step in range(14):
-            found |= by_place(engine.step(watch))
+            found |= by_place(engine.poll())
             alive = list(engine.states())
             if rng.random() < 0.4:
                 engine.load_weights([], engine.version + 1)
@@ -59,7 +59,7 @@ def test_whatever_waits_leaves_and_forks_every_token_has_the_version_that_the_en
                 source = rng.choice(alive)
                 [fork] = engine.fork(*source)
                 drawn_by[fork] = dict(drawn_by.get(source, {}))
-        found |= drain(engine, watch)
+        found |= drain(engine)
         assert len(found) == 6
         for key, completion in found.items():
             wanted = [drawn_by[key][i] for i in range(len(completion.token_ids))]

@@ -8,9 +8,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from contract import begun, by_place, drain
+from contract import begun, behind_old_keys, by_place, drain
 
 from podsrl.errors import UsageError
 from podsrl.generate import End, Engine, EngineStats, Fork, Live, Note, Request, Sampling
@@ -39,18 +40,19 @@ A, B = Request("a", (5, 7), 3, SAMPLING), Request("b", LONG, 2, SAMPLING)
 
 
 def test_rollouts_that_would_draw_the_same_tokens_at_once_are_an_error(qwen2: Any) -> None:
-    def part(first: int, name: str) -> Request:
-        return Request(name, A.prompt_ids, 2, SAMPLING, first_index=first, stream=A.id)
+    def part(first: int) -> Request:
+        return replace(A, num_rollouts=2, first_index=first)
 
     engine = Engine(qwen2)
     engine.submit([A])
-    with pytest.raises(UsageError, match=r"first_index = 2.*rollouts 2 to 2 of stream 'a'"):
-        engine.submit([part(2, "x")])
-    with pytest.raises(UsageError, match=r"rollouts 4 to 4 of stream"):
-        engine.submit([part(3, "x"), part(4, "y")])
-    with pytest.raises(UsageError, match="used twice"):
-        engine.submit([part(3, A.id)])
-    assert {key[0] for key in engine.states()} == {A.id}
+    engine.abort([("a", 1)])  # it is still to come
+    for wanted, first, twice in (([part(2)], 2, 2), ([part(0)], 0, 0), ([part(1)], 1, 1), ([part(3), part(4)], 4, 4)):
+        with pytest.raises(UsageError, match=rf"'a' with first_index = {first}: rollout {twice} of this group is unf"):
+            engine.submit(wanted)
+    assert set(engine.states()) == {("a", 0), ("a", 2)}
+    engine.poll()
+    engine.submit([replace(A, num_rollouts=1, first_index=1)])
+    assert tokens(drain(engine)) == whole(qwen2, A)
 
 
 # --- forks ---
@@ -60,7 +62,7 @@ def test_a_fork_of_a_live_rollout_costs_no_row_until_it_differs(qwen2: Any) -> N
     greedy = Request("g", (5, 7), 1, Sampling(top_k=1, max_new_tokens=10, stop_token_ids=()))
     engine = Engine(qwen2)
     engine.submit([greedy])
-    engine.step()
+    engine.poll()
     assert engine.fork("g", 0, num_rollouts=5) == [("g", i) for i in range(1, 6)]
     found = drain(engine)
     assert set(tokens(found).values()) == set(whole(qwen2, greedy).values())
@@ -71,7 +73,7 @@ def test_a_fork_behind_some_of_the_tokens_goes_on_as_what_begins_with_them(qwen2
     engine = Engine(qwen2)
     engine.submit([A])
     for _ in range(6):
-        engine.step()
+        engine.poll()
     [plain] = engine.fork("a", 0, num_tokens=2)
     [other] = engine.fork("a", 0, num_tokens=2, token=9)
     [again] = engine.fork("a", 0, num_tokens=0)
@@ -94,7 +96,7 @@ def test_a_token_that_is_none_ends_an_answer_or_has_no_room_is_not_set(qwen2: An
     engine = Engine(qwen2)
     engine.submit([replace(A, sampling=replace(SAMPLING, stop_token_ids=(98,)))])
     for _ in range(num_steps):
-        engine.step()
+        engine.poll()
     with pytest.raises(UsageError, match=rf"fork of \('a', 0\) with the token {token} behind {num_steps}: "):
         engine.fork("a", 0, token=token)
     assert tokens(drain(engine)) == whole(qwen2, A)
@@ -173,10 +175,10 @@ def test_forks_of_a_watch_are_the_next_of_their_group_and_a_set_token_is_given(
         return [Fork(key, 2), Fork(key, token=9)] if (key, 3) in zip(live.keys, live.num_tokens, strict=True) else []
 
     engine = Engine(qwen2, num_slots=num_slots)
-    later = Request("a+3", A.prompt_ids, 1, SAMPLING, first_index=3, stream="a")
+    later = replace(A, num_rollouts=1, first_index=3)
     found = by_place(engine.generate([A, later], watch=Seeing(look, at=frozenset({3}))))
     expected = whole(qwen2, A)
-    assert set(found) == {*expected, ("a+3", 3), ("a", 4), ("a", 5), ("a", 6)}
+    assert set(found) == {*expected, ("a", 3), ("a", 4), ("a", 5), ("a", 6)}
     assert {key: found[key].token_ids for key in expected} == expected
     start = begun(found["a", 1], 3)
     for index in (4, 5):
@@ -190,6 +192,24 @@ def test_forks_of_a_watch_are_the_next_of_their_group_and_a_set_token_is_given(
     begins = begun(made, 4, given=made.given)
     [alone] = Engine(qwen2).generate([Request("a", A.prompt_ids, 1, SAMPLING, first_index=6, starts={6: begins})])
     assert made.token_ids == alone.token_ids
+
+
+def test_all_that_runs_at_a_time_has_one_watch_or_none(qwen2: Any) -> None:
+    seen, other = list[Key](), Seeing(lambda live: ())
+    watch = Seeing(lambda live: seen.extend(live.keys), at=frozenset({1}))
+    engine = Engine(qwen2)
+    engine.submit([A], watch=watch)
+    engine.poll()
+    for wrong in (other, None):
+        with pytest.raises(UsageError, match=r"submit with watch = .* while 3 rollouts are unfinished, whose watch is"):
+            engine.submit([B], watch=wrong)
+    engine.submit([B], watch=watch)
+    assert tokens(drain(engine)) == whole(qwen2, A, B) and len(seen) == 5
+    engine.submit([A])
+    engine.poll()
+    with pytest.raises(UsageError, match=r"while 3 rollouts are unfinished, whose watch is None"):
+        engine.submit([B], watch=watch)
+    assert tokens(drain(engine)) == whole(qwen2, A) and len(seen) == 5
 
 
 def test_what_is_noted_goes_with_the_rollout_to_its_forks_its_end_and_where_it_goes_on(qwen2: Any) -> None:
@@ -253,26 +273,30 @@ def changed(model: Any) -> Any:
     return other
 
 
-@pytest.mark.parametrize("num_slots", [None, 2])
-def test_live_rollouts_go_on_with_new_weights_from_tokens_read_again(make_model: Any, num_slots: int | None) -> None:
+@pytest.mark.parametrize("num_slots", [None, 2, 4])
+def test_what_runs_goes_on_behind_old_keys_and_what_starts_later_is_read_with_the_new_weights(
+    make_model: Any, num_slots: int | None
+) -> None:
+    """With a bound some rollouts of a group run when the new weights come, and its prompt is kept for the others."""
     model = make_model("qwen2")
     before, other = copy.deepcopy(model), changed(model)
-    greedy = [
-        Request(r.id, r.prompt_ids, r.num_rollouts, Sampling(top_k=1, max_new_tokens=10, stop_token_ids=()))
-        for r in (A, B)
-    ]
+    plain = Sampling(max_new_tokens=10, stop_token_ids=())
     engine = Engine(model, num_slots=num_slots)
-    engine.submit(greedy)
+    engine.submit([replace(A, sampling=plain), replace(B, sampling=plain)])
     for _ in range(4):
-        engine.step()
-    old = whole(before, *greedy)["a", 0][:4]
+        engine.poll()
+    num_running = num_slots or 5
+    assert [state for _, state in sorted(engine.states().items())] == ["running"] * num_running + ["waiting"] * (
+        5 - num_running
+    )
     engine.load_weights(other.named_parameters(), version=1)
-    found = drain(engine)
-    ids = torch.tensor([[*A.prompt_ids, *old]])
-    rest = other.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=6)[0, -6:]
-    wanted = (*old, *rest.tolist())
-    assert found["a", 0].token_ids == found["a", 1].token_ids == wanted != whole(before, *greedy)["a", 0]
-    assert found["a", 0].version == 0
+    for place, (key, done) in enumerate(sorted(drain(engine).items())):
+        prompt = (A if key[0] == "a" else B).prompt_ids
+        is_old = place < num_running
+        assert (done.version, done.versions) == ((0, (0,) * 4 + (1,) * 6) if is_old else (1, ()))
+        wanted = behind_old_keys(before if is_old else other, other, prompt, done.token_ids, 4)
+        np.testing.assert_allclose(done.logprobs, wanted, atol=1e-5)
+    assert engine.stats.recomputed_tokens == 0
 
 
 def test_a_module_that_is_exchanged_after_the_engine_was_made_is_not_passed_over(make_model: Any) -> None:
@@ -311,7 +335,7 @@ def test_after_a_failing_watch_engine_and_scheduler_are_empty_and_work_again(qwe
 def test_bounded_memory_does_not_stay_cut_for_the_first_arrival(qwen2: Any) -> None:
     engine = Engine(qwen2, kv_cache_bytes=400 * 256)
     engine.submit([Request("one", (5, 7), 1, SAMPLING)])
-    engine.step()
+    engine.poll()
     more = Request("more", (5, 7), 8, SAMPLING)
     engine.submit([more])
     assert {key: t for key, t in tokens(drain(engine)).items() if key[0] == "more"} == whole(qwen2, more)
@@ -336,27 +360,15 @@ def test_broken_numbers_never_outlive_the_rollouts_that_left_with_them(make_mode
         list(engine.generate([A, B], watch=Seeing(leave)))
     engine.load_weights(good.items(), version=2)
     engine.abort(["a", "b"])
-    engine.step()
+    engine.poll()
     found = by_place(engine.generate([A, B]))
     assert tokens(found) == wanted and {c.version for c in found.values()} == {2}
-
-
-def test_a_call_that_is_closed_early_drops_its_own_rollouts_only_and_two_cannot_be_open(qwen2: Any) -> None:
-    engine = Engine(qwen2, num_slots=1)
-    engine.submit([B])
-    running = engine.generate([A])
-    next(running)
-    with pytest.raises(UsageError, match="another call is open"):
-        next(engine.generate([Request("c", (3,), 1, SAMPLING)]))
-    running.close()
-    assert {key[0] for key in engine.states()} == {"b"}
-    assert tokens(drain(engine)) == {key: t for key, t in whole(qwen2, B).items() if key == ("b", 1)}
 
 
 def test_counts_that_are_replaced_while_rollouts_run_go_on(qwen2: Any) -> None:
     engine = Engine(qwen2)
     engine.submit([A])
-    engine.step()
+    engine.poll()
     engine.stats, engine.peak_kv_bytes = EngineStats(), 0
     drain(engine)
     assert engine.stats.tokens == 27 and engine.peak_kv_bytes > 0
@@ -364,5 +376,5 @@ def test_counts_that_are_replaced_while_rollouts_run_go_on(qwen2: Any) -> None:
 
 @pytest.mark.parametrize("ids", ["a", ("a", 1)])
 def test_a_bare_id_is_refused(qwen2: Any, ids: Any) -> None:
-    with pytest.raises(UsageError, match="wanted a list of request ids"):
+    with pytest.raises(UsageError, match="wanted a list of groups' ids"):
         Engine(qwen2).abort(ids)

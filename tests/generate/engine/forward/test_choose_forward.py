@@ -143,7 +143,7 @@ def test_training_mode_and_gradient_checkpointing_do_not_keep_an_engine_from_bei
     list(engine.generate([Request("a", (5, 7), 2, Sampling(max_new_tokens=3, stop_token_ids=()))]))
     assert [module.training for module in model.modules()] == before
     engine.submit([Request("b", (5, 7), 1, Sampling(max_new_tokens=1))])
-    assert len(engine.step()) == 1
+    assert len(engine.poll()) == 1
     assert [module.training for module in model.modules()] == before
 
 
