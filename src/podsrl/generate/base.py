@@ -353,7 +353,8 @@ class OneCall:
             return [completion]
         if self._open:
             first, index = min(self._open)
-            raise PodsError(f"it ended without {len(self._open)} rollouts, such as {index} of group {first!r}")
+            name = type(self._generator).__name__
+            raise PodsError(f"{name} ended without {len(self._open)} rollouts, such as {index} of group {first!r}")
         self._found = None
         return []
 

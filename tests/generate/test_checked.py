@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 
 from loops import each
 from podsrl.errors import PodsError, UsageError
-from podsrl.generate import Generator, Kind, Request, Sampling, Setting, answers_of, resolve_generator
+from podsrl.generate import Checked, Generator, Kind, Request, Sampling
 from podsrl.types import Begun, Completion
 
 REQUESTS = [Request("a", (1,), 2, Sampling(max_new_tokens=3)), Request("b", (1,), 1, first_index=4)]
@@ -19,7 +20,7 @@ Alter = Callable[[list[Completion]], Any]
 
 
 class Altered(Generator):
-    """Gives what `alter` makes of right completions."""
+    """Gives what `alter` makes of right completions; it has `generate` alone."""
 
     version = 0
     abilities = frozenset({"join"})
@@ -27,7 +28,7 @@ class Altered(Generator):
     def __init__(self, alter: Alter) -> None:
         self.alter = alter
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request], *, watch: Any = None) -> Iterator[Completion]:
         right = [
             Completion(
                 request_id=request.id,
@@ -47,29 +48,60 @@ class Altered(Generator):
     def load_weights(self, named_tensors: Any, version: int) -> None: ...
 
 
+class Polled(Altered):
+    """The same by `submit` and `poll`."""
+
+    num_left = 0
+
+    @property
+    def num_unfinished(self) -> int:  # type: ignore[override]
+        return self.num_left
+
+    def submit(self, requests: Iterable[Request], *, watch: Any = None) -> None:
+        self.found = iter(self.generate(requests))
+        self.num_left = 1
+
+    def poll(self, seconds: float | None = None) -> list[Completion]:
+        found = list(itertools.islice(self.found, 2))
+        self.num_left = len(found)
+        return found
+
+
+FORMS = (Altered, Polled)
+
+
 def kind_of(name: str) -> Kind:
     return Kind(option=f"rollouts.generator = '{name}'", options_name=name, factory=Altered)
 
 
-def answers(alter: Alter, name: str = "m:f") -> list[Completion]:
-    return list(answers_of(Altered(alter), REQUESTS, kind=kind_of(name), num_words=10))
+def all_of(generator: Altered, requests: list[Request], name: str = "m:f", watch: Any = None) -> list[Completion]:
+    checked = Checked(generator, kind=kind_of(name), num_words=10)
+    checked.submit(requests, watch)
+    found = list[Completion]()
+    while checked.num_unfinished:
+        found += checked.poll()
+    return found
+
+
+def answers(alter: Alter, name: str = "m:f", form: type[Altered] = Altered) -> list[Completion]:
+    return all_of(form(alter), REQUESTS, name)
 
 
 def second(**changes: Any) -> Alter:
     return lambda found: [found[0], replace(found[1], **changes), found[2]]
 
 
-def test_right_completions_pass_in_the_order_in_which_they_come() -> None:
-    assert [(each.request_id, each.index) for each in answers(reversed)] == [("b", 4), ("a", 1), ("a", 0)]
+@pytest.mark.parametrize("form", FORMS)
+def test_right_completions_pass_in_the_order_in_which_they_come(form: type[Altered]) -> None:
+    assert [(each.request_id, each.index) for each in answers(reversed, form=form)] == [("b", 4), ("a", 1), ("a", 0)]
     unfinished = {"token_ids": (), "logprobs": (), "finish_reason": "aborted"}
-    assert len(answers(second(**unfinished))) == 3
-    assert len(answers(second(logprobs=(-1.0, math.nan), finish_reason="invalid"))) == 3
+    assert len(answers(second(**unfinished), form=form)) == 3
+    assert len(answers(second(logprobs=(-1.0, math.nan), finish_reason="invalid"), form=form)) == 3
 
 
 @each(
     ("alter", "named"),
     [
-        (lambda found: found[:2], ["1 of 3", "4", "'b'"]),
         (lambda found: [*found, found[0]], ["0", "'a'"]),
         (second(request_id="c"), ["1", "'c'"]),
         (second(index=7), ["7", "'a'"]),
@@ -92,20 +124,18 @@ def test_right_completions_pass_in_the_order_in_which_they_come() -> None:
     ],
 )
 def test_wrong_completions_of_any_generator_are_one_line(alter: Alter, named: list[str]) -> None:
-    for name in ("m:f", "engine"):
+    for name, form in itertools.product(("m:f", "engine"), FORMS):
         with pytest.raises(PodsError) as raised:
-            answers(alter, name)
+            answers(alter, name, form)
         for text in (f"rollouts.generator = '{name}'", *named):
             assert text in str(raised.value)
         assert "\n" not in str(raised.value)
 
 
-class Watched(Altered):
-    abilities = frozenset({"join", "watch"})
-
-    def generate(self, requests: Iterable[Request], *, watch: Any = None) -> Iterator[Completion]:
-        assert watch == "seen"
-        return super().generate(requests)
+@pytest.mark.parametrize(("form", "name"), [(Altered, "Altered"), (Polled, "rollouts.generator = 'm:f'")])
+def test_rollouts_that_do_not_come_are_named(form: type[Altered], name: str) -> None:
+    with pytest.raises(PodsError, match=rf"^{name} ended without 1 (of 3 )?rollouts, such as 4 of group 'b'$"):
+        answers(lambda found: found[:2], form=form)
 
 
 @pytest.mark.parametrize(
@@ -114,43 +144,41 @@ class Watched(Altered):
         ([("a", 2), ("b", 5), ("a", 3), ("b", 6)], None),
         ([("a", 3), ("a", 2)], None),
         ([("a", 3)], r"forks of group 'a' and none with the index 2 before them"),
-        ([("a", 2), ("a", 2)], r"rollout 2 of request 'a', which is not asked for, or given before"),
-        ([("b", 2)], r"rollout 2 of request 'b', which is not asked for"),
-        ([("c", 2)], r"rollout 2 of request 'c', which is not asked for"),
+        ([("a", 2), ("a", 2)], r"rollout 2 of group 'a', which is not asked for, or given before"),
+        ([("b", 2)], r"rollout 2 of group 'b', which is not asked for"),
+        ([("c", 2)], r"rollout 2 of group 'c', which is not asked for"),
     ],
 )
 def test_forks_of_a_watch_are_the_next_of_their_group_once_each(
     forks: list[tuple[str, int]], named: str | None
 ) -> None:
-    def alter(found: list[Completion]) -> list[Completion]:
-        return [*(replace(found[0], request_id=name, index=index) for name, index in forks), *found]
+    def alter(found: list[Completion]) -> Iterator[Completion]:
+        return iter([*(replace(found[0], request_id=name, index=i, forked_from=0) for name, i in forks), *found])
 
-    def found() -> list[Completion]:
-        watch: Any = "seen"
-        return list(answers_of(Watched(alter), REQUESTS, kind=kind_of("m:f"), num_words=10, watch=watch))
-
-    if named is None:
-        assert [(each.request_id, each.index) for each in found()][: len(forks)] == forks
-        with pytest.raises(PodsError, match="not asked for"):
-            answers(alter)
-        return
-    with pytest.raises(PodsError, match=named) as raised:
-        found()
-    assert "\n" not in str(raised.value)
+    for form in FORMS:
+        if named is None:
+            found = all_of(form(alter), REQUESTS, watch="seen")
+            assert [(each.request_id, each.index) for each in found][: len(forks)] == forks
+            with pytest.raises(PodsError, match="not asked for"):
+                answers(alter, form=form)
+            continue
+        with pytest.raises(PodsError, match=named) as raised:
+            all_of(form(alter), REQUESTS, watch="seen")
+        assert "\n" not in str(raised.value)
 
 
 def test_a_generator_that_does_not_go_on_from_a_start_or_lacks_an_ability_is_named() -> None:
     start = Begun(index=4, token_ids=(5, 8), logprobs=(-0.5, 0.0), version=0)
-    request = Request("b+4", (1,), 1, Sampling(max_new_tokens=3), first_index=4, stream="b", starts={4: start})
+    request = Request("b", (1,), 1, Sampling(max_new_tokens=3), first_index=4, starts={4: start})
     generator = Altered(list)
     for abilities, kind, named in (
-        ((), UsageError, r"group 'b'.*Altered lacks the ability 'join'"),
-        (("join",), UsageError, r"rollout 4 .*group 'b'.*Altered lacks the ability 'start'"),
-        (("join", "start"), PodsError, r"rollout 4 of request 'b\+4', which is not what goes on from its start"),
+        ((), UsageError, r"rollout 4 .*group 'b'.*Altered lacks the ability 'start'"),
+        (("start",), UsageError, r"group 'b'.*Altered lacks the ability 'join'"),
+        (("join", "start"), PodsError, r"rollout 4 of group 'b', which is not what goes on from its start"),
     ):
         generator.abilities = frozenset(abilities)
         with pytest.raises(kind, match=named):
-            list(answers_of(generator, [request], kind=kind_of("m:f"), num_words=10))
+            all_of(generator, [request])
 
 
 def test_what_a_users_generator_raises_is_one_line_and_what_another_raises_stays() -> None:
@@ -158,7 +186,7 @@ def test_what_a_users_generator_raises_is_one_line_and_what_another_raises_stays
         yield found[0]
         raise KeyError("half")
 
-    with pytest.raises(UsageError, match=r"'m:f' raised KeyError: 'half' \(test_answers\.py, line \d+\)"):
+    with pytest.raises(UsageError, match=r"'m:f' raised KeyError: 'half' \(test_checked\.py, line \d+\)"):
         answers(raising)
     with pytest.raises(UsageError, match="'m:f' raised TypeError"):
         answers(lambda found: None)
@@ -166,27 +194,12 @@ def test_what_a_users_generator_raises_is_one_line_and_what_another_raises_stays
         answers(raising, "engine")
 
 
-def test_a_generator_beside_begins_when_it_is_asked() -> None:
+def test_a_generator_that_has_generate_alone_begins_when_it_is_asked_and_what_comes_then_waits() -> None:
     begun: list[int] = []
-    answers_of(
-        Altered(lambda found: begun.append(len(found)) or iter(found)), REQUESTS, kind=kind_of("m:f"), num_words=10
-    )
-    assert begun == [3]
-
-
-class Bare:
-    version = 0
-
-
-def nothing(setting: Setting) -> None: ...
-
-
-def bare(setting: Setting) -> Bare:
-    return Bare()
-
-
-@pytest.mark.parametrize(("name", "lacks"), [("nothing", "version, generate"), ("bare", "generate, abort")])
-def test_what_is_no_generator_is_an_error(name: str, lacks: str) -> None:
-    kind = resolve_generator(f"{__name__}:{name}", {})
-    with pytest.raises(UsageError, match=f"{name}' returned .* has no {lacks}"):
-        kind.make(Setting(load_model=lambda: None, folder=""))
+    generator = Altered(lambda found: begun.append(len(found)) or iter(found))
+    checked = Checked(generator, kind=kind_of("m:f"), num_words=10)
+    checked.submit(REQUESTS[:1])
+    checked.submit(REQUESTS[1:])
+    assert begun == [2] and checked.num_unfinished == 3
+    found = [checked.poll() for _ in range(5)]
+    assert begun == [2, 1] and [len(each) for each in found] == [1, 1, 0, 1, 0]
