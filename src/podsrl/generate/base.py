@@ -349,7 +349,8 @@ class OneCall:
             self._begin(None)
         completion = None if self._found is None else next(self._found, None)
         if completion is not None:
-            self._open.discard((completion.request_id, completion.index))
+            if isinstance(completion, Completion):  # else who asked says so
+                self._open.discard((completion.request_id, completion.index))
             return [completion]
         if self._open:
             first, index = min(self._open)
