@@ -116,7 +116,7 @@ class Begun:
     """
 
     index: int
-    """Which rollout of the group, counted from 0 over all requests that added to it. With the request's random stream
+    """Which rollout of the group, counted from 0 over all requests that added to it. With the group's id
     it decides every random number of the completion."""
     token_ids: tuple[int, ...]
     """T tokens; a sampled stop token, or the token that completes a stop string, is included."""

@@ -153,7 +153,7 @@ class Setting:
     device: str = "cpu"
     """Of the run's model, as torch names it."""
     seed: int = 0
-    """With a request's stream, a rollout's index and a token's position it decides every random number."""
+    """With a group's id, a rollout's index and a token's position it decides every random number."""
     max_prompt_tokens: int = 512
     max_new_tokens: int = 64
     num_slots: int | None = None

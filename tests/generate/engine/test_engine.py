@@ -158,11 +158,14 @@ def test_each_poll_leaves_every_modules_mode_as_it_was_also_where_it_raises(make
         model.lm_head.eval()
         found += engine.poll()
         assert model.training and model.model.training and not model.lm_head.training
+        model.training = False  # of the module alone
+        found += engine.poll()
+        assert not model.training and model.model.training
     assert tokens(by_place(found)) == wanted
     engine.submit(requests(GREEDY), watch=Failing())
     with pytest.raises(ZeroDivisionError):
         engine.poll()
-    assert model.training and not model.lm_head.training and engine.num_unfinished == 0
+    assert model.model.training and not model.training and engine.num_unfinished == 0
 
 
 def test_gradients_flow_after_a_generation(make_model: Any) -> None:

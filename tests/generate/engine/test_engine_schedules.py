@@ -35,7 +35,7 @@ from podsrl.types import Completion, FinishReason
 Key = tuple[str, int]
 Tokens = tuple[int, ...]
 
-NUM_QUICK, NUM_ALL, NUM_REAL, NUM_HELD = 20, 600, 3, 8
+NUM_QUICK, NUM_ALL, NUM_REAL, NUM_HELD = 20, 500, 3, 8
 """Schedules per scheduler and order: with every change, under `slow`, of a real model, and with all memory counted."""
 SEED = 3
 VOCABULARY, STATES = 12, 61

@@ -16,8 +16,8 @@ would get alone (in float32; in bfloat16 a sum may round differently with the ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.engine.weights import take_weights
 from podsrl.generate.schedule.job import Limits
 from podsrl.generate.schedule.scheduler import Scheduler, make_scheduler, named
-from podsrl.lib.torch_model import end_token_ids, evaluating
+from podsrl.lib.torch_model import end_token_ids
 from podsrl.lib.watch import Act, End, Fork, Key, Note, Watch
 from podsrl.types import Completion, FinishReason
 
@@ -108,6 +108,7 @@ class Engine(Generator):
         self._sequences: dict[str, dict[int, Sequence]] = {}  # unfinished ones: group's id -> index -> sequence
         self._watch: Watch | None = None  # of all that is unfinished
         self._stepper: Stepper | None = None
+        self._modules: list[torch.nn.Module] = []  # of the model, while there is a stepper
         self._ended: list[Ended] = []  # by a verb; handed out with the next poll
         self._num_arrived = 0
         self._next_index: dict[str, int] = {}  # of each group, behind the rollouts that there have been
@@ -143,7 +144,7 @@ class Engine(Generator):
         """
         if self._stepper is not None:
             try:
-                with evaluating(self.model) if self.model.training else nullcontext(), torch.inference_mode():
+                with self._evaluating(), torch.inference_mode():
                     self._ended += self._stepper.step(self._watch, self._obey)
             except BaseException:
                 self._abandon()  # stopped half-way, the arrays do not fit together any more
@@ -345,7 +346,7 @@ class Engine(Generator):
                 self.forward.refresh()
             except UsageError:  # adapters came since, say
                 self.forward = choose_forward(self.model, self._forward_option)
-            limits = self._limits(self.memory)
+            limits, self._modules = self._limits(self.memory), list(self.model.modules())
             cache = PrefixCache(self.memory.cache_bytes, self._kv_memory.account)
             pool = self._kv_memory.open(self.forward.layout, self.memory, limits.num_slots, len(self._everyone))
             self._stepper = Stepper(
@@ -397,6 +398,18 @@ class Engine(Generator):
         except BaseException:  # as where the device has no more memory: half-way there are rollouts without a place
             self._abandon()
             raise
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """The model's evaluation mode, for one token: past `Module.__setattr__`, which would cost more than a draw."""
+        training = [module for module in self._modules if module.training]
+        for module in training:
+            vars(module)["training"] = False
+        try:
+            yield
+        finally:
+            for module in training:
+                vars(module)["training"] = True
 
     def _close(self) -> None:
         self._stepper, self._next_index = None, {}
