@@ -1,9 +1,11 @@
-"""Generators as a user writes them, for child processes: one that counts, one that raises, one that leaves."""
+"""Generators as a user writes them, for child processes: they count, raise, leave, or send nonsense."""
 
 from __future__ import annotations
 
 import os
+import struct
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -49,3 +51,10 @@ def raising(setting: Setting) -> Counting:
 def leaving(setting: Setting) -> Counting:
     print("the last words", file=sys.stderr, flush=True)
     os._exit(7)
+
+
+def garbling(setting: Setting) -> Counting:
+    """Sends the parent a message that is none."""
+    os.write(int(sys.argv[2]), struct.pack("<?QQ", False, 1, 0) + b"{")
+    time.sleep(300)
+    return Counting(1)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +22,6 @@ from podsrl.config.schema import ModelConfig
 from podsrl.control import Steering
 from podsrl.errors import LostGenerator, PodsError, UsageError
 from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling
-from podsrl.lib.channel import Channel
 from podsrl.lib.matmul import use
 from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
@@ -222,22 +219,13 @@ def test_it_is_said_how_a_process_ended(new_process: Any) -> None:
         list(process.generate(REQUESTS))
 
 
-def test_a_message_that_is_none_ends_the_wait_for_it(new_process: Any) -> None:
-    process = new_process()
-    ours, theirs = socket.socketpair()
-    own, process._child.channel = process._child.channel, Channel(ours)
-    theirs.sendall(struct.pack("<?QQ", False, 1, 0) + b"{")
-    with theirs, pytest.raises(LostGenerator, match="it sent no message"):
-        process.describe([])
-    own.close()
-
-
 def test_what_fails_at_the_start_is_said_in_one_line(new_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(HERE))
     cases = [
         ("raising", {"txt": 1}, UsageError, "there is no such option"),
         ("raising", {}, UsageError, "no memory today"),
         ("leaving", {}, LostGenerator, r"exit code 7.*the last words"),
+        ("garbling", {}, LostGenerator, "it sent no message"),
     ]
     started = [new_process(generator=f"own_generators:{name}", options=options) for name, options, _, _ in cases]
     for process, (_, _, error, words) in zip(started, cases, strict=True):

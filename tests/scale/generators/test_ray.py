@@ -122,13 +122,13 @@ def test_a_watch_acts_in_an_actor_as_here(pool: Pool, expected: Any, model: Any)
 def test_an_actor_killed_in_the_middle_changes_no_token(pool: Pool, expected: Any) -> None:
     import ray
 
-    actor = pool._members[0]._actor
+    actor = pool._members[0].generator._actor
     found = pool.generate(REQUESTS)
     first = next(found)
     ray.kill(actor)
     assert tokens_of([first, *found]) == expected  # it may have given all of its own before it was killed
     assert tokens_of(pool.generate(REQUESTS)) == expected
-    assert pool._members[0]._actor is not actor
+    assert pool._members[0].generator._actor is not actor
 
 
 def test_what_cannot_be_used_is_one_line(cluster: RayCluster, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:

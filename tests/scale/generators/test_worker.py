@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling, Setting
 from podsrl.policy import load_model, load_tokenizer
 from podsrl.records import decode_completions
+from podsrl.scale.generators.child import Service
 from podsrl.scale.generators.weights import SharedWeights, mapped
 from podsrl.scale.generators.worker import Blueprint, Worker
 from podsrl.sync import weights_digest
+from podsrl.types import Completion
 
 SAMPLING = Sampling(temperature=0.8, top_p=0.9, max_new_tokens=12, stop_token_ids=(1,))
-REQUESTS = [Request("a/ü", (3, 9), 5, SAMPLING), Request("b", (4,), 4, SAMPLING, first_index=3, stream="c")]
+REQUESTS = [Request("a/ü", (3, 9), 5, SAMPLING), Request("b", (4,), 4, SAMPLING, first_index=3)]
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +66,19 @@ def test_it_gives_the_engines_completions_bit_for_bit(blueprint: Any, loaded: tu
     assert load(worker, model) == weights_digest(model.named_parameters())
     engine = Engine(model, seed=5)
     engine.version = 3
-    pieces = list(worker.generate(REQUESTS))
-    found = [done for piece in pieces for done in decode_completions(piece)]
+    worker.submit(REQUESTS)
+    steps, counts = list[Sequence[Completion]](), list[dict[str, Any]]()
+    while worker.num_unfinished:
+        steps.append(worker.poll())
+        counts.append(worker.counts())
+    found = [done for ended in steps for done in ended]
     assert sorted(found, key=lambda done: (done.request_id, done.index)) == sorted(
         engine.generate(REQUESTS), key=lambda done: (done.request_id, done.index)
     )
-    assert len(pieces) <= len({len(done.token_ids) for done in found}), "those that finish in a step come together"
-    counts = worker.counts()
-    assert counts["stats"]["tokens"] == sum(len(done.token_ids) for done in found) and counts["peak_kv_bytes"] > 0
+    assert len(steps) == 12, "a step is a token of every rollout"
+    num_drawn = [each["stats"]["tokens"] for each in counts]
+    assert sum(num_drawn) == sum(len(done.token_ids) for done in found) and num_drawn[0] == 9
+    assert max(each["peak_kv_bytes"] for each in counts) > 0
     assert worker.facts()["abilities"] == sorted(engine.abilities)
     assert worker.describe(REQUESTS) == engine.describe(REQUESTS)
 
@@ -81,30 +90,39 @@ def test_weights_have_the_runs_dtype(blueprint: Any, loaded: tuple[Any, Any], co
     assert load(worker, model) == weights_digest(model.named_parameters())
 
 
-def test_an_abort_belongs_to_one_call(blueprint: Any, loaded: tuple[Any, Any]) -> None:
-    worker = Worker(blueprint())
-    load(worker, loaded[0])
-    asked = [Request("a", (5,), 2, Sampling(max_new_tokens=9))]
-    worker.abort(["a"], 2)  # heard before the call begins
-    reasons = [
-        {done.finish_reason for piece in worker.generate(asked, call) for done in decode_completions(piece)}
-        for call in (2, 3)
-    ]
-    worker.abort(["a"], 3)  # heard after it has ended
-    reasons.append({done.finish_reason for piece in worker.generate(asked, 4) for done in decode_completions(piece)})
-    assert reasons == [{"aborted"}, {"length"}, {"length"}]
+def test_messages_are_done_between_two_tokens_and_what_ends_says_what_is_left(
+    blueprint: Any, loaded: tuple[Any, Any]
+) -> None:
+    """The loop alone: what is there is done first, so that all of it comes before the first token."""
+    service, weights = Service(), SharedWeights()
+    weights.put(loaded[0].named_parameters(), 3)
+    assert weights.table is not None
 
+    def put(number: int, call: str, *asked: Any, data: Any = None, **more: Any) -> None:
+        service.put({"call": call, "number": number, **more}, pickle.dumps(asked), data)
 
-def test_an_abort_that_is_heard_during_the_call_before_its_own_is_kept(blueprint: Any, loaded: tuple[Any, Any]) -> None:
-    worker = Worker(blueprint())
-    load(worker, loaded[0])
-    asked = [Request("a", (5,), 2, Sampling(max_new_tokens=9))]
-    reasons = []
-    for call in (1, 2):
-        for piece in worker.generate(asked, call):
-            reasons += [done.finish_reason for done in decode_completions(piece)]
-            worker.abort(["a"], 2)
-    assert reasons == ["length", "length", "aborted", "aborted"]
+    put(0, "start", blueprint(), podsrl=version("podsrl"))
+    put(1, "submit", [Request("a", (5,), 2, Sampling(max_new_tokens=9, stop_token_ids=()))])
+    put(2, "submit", [Request("far", (10_000,))])
+    put(3, "load_weights", table=weights.table, data=mapped(weights.descriptor, weights.table))
+    put(4, "abort", [("a", 1)])
+    put(5, "describe", REQUESTS)
+    answers = service.answers()
+    heads = [next(answers)[0] for _ in range(4)]
+    assert [head["number"] for head in heads] == [0, 2, 3, 5]
+    assert "another tokenizer" in heads[1]["error"] and heads[1]["is_usage"]
+    assert (heads[1]["unfinished"], heads[1]["counted"]) == (2, 2)
+    assert heads[2]["result"] == weights.table["digest"]
+    found = []
+    for reason, left in (("aborted", 1), ("length", 0)):
+        head, body = next(answers)
+        [done] = decode_completions(body)
+        assert (done.finish_reason, head["unfinished"], head["counted"]) == (reason, left, 2)
+        found.append(done)
+    assert found[1].version == 3 and not found[1].versions, "the weights came before its first token"
+    service.put({"call": "close"})
+    assert next(answers, None) is None
+    weights.close()
 
 
 def test_a_model_that_its_config_does_not_describe_is_an_error(blueprint: Any, make_model: Any) -> None:
