@@ -153,8 +153,9 @@ class Ringing(Generator):
         self.asked, self.ended, self.is_closed = list[Request](), list[Completion](), False
 
     def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
-        self.asked += requests
-        self.num_unfinished = sum(request.num_rollouts for request in self.asked)
+        wanted = list(requests)
+        self.asked += wanted
+        self.num_unfinished += sum(request.num_rollouts for request in wanted)
 
     def poll(self, seconds: float | None = None) -> list[Completion]:
         assert seconds == 0, "the pool waits for all members at once"

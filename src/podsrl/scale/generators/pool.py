@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from dataclasses import replace
+from itertools import groupby
 from operator import methodcaller
 from typing import Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, Watch, abilities_of, add_stats
 from podsrl.lib.watch import Key
 from podsrl.scale.generators.worker import check_load, check_submit, packed
-from podsrl.types import Completion
+from podsrl.types import Begun, Completion
 
 T = TypeVar("T")
 
@@ -68,66 +68,63 @@ class Copies:
         self._tensors = {}
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A request that a member has."""
-
-    request: Request
-    indices: set[int]
-    """Its rollouts, without those that were asked anew since."""
-    given: set[int] = field(default_factory=set)
-    """Those of them that have come."""
-    coming: set[int] = field(default_factory=set)
-    """Those that the member has been asked for and not given since it was made."""
-    aborted: list[str | Key] = field(default_factory=list)
-
-    def pieces(self) -> Iterator[Request]:
-        """Of what is coming: requests of neighbouring rollouts."""
-        for _, neighbours in groupby(enumerate(sorted(self.coming)), lambda each: each[1] - each[0]):
-            indices = [index for _, index in neighbours]
-            starts = {index: self.request.starts[index] for index in indices if index in self.request.starts}
-            yield replace(self.request, first_index=indices[0], num_rollouts=len(indices), starts=starts)
-
-
 class _Member:
-    """A generator of a pool, and what it was asked for since it had nothing to do."""
+    """A generator of a pool, and what it was asked for."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator, self.losses = generator, 0
-        self.asked: dict[str, list[_Asked]] = {}
-        self.forks: set[Key] = set()
+        self.forget()
+
+    def forget(self) -> None:
+        """It has nothing to do."""
+        self.asked: dict[Key, Request] = {}
+        self.given, self.aborted = set[Key](), set[Key]()
+        self.is_whole = False  # one in its place is asked for all since then, not only for what has not come
 
     @property
     def num_unfinished(self) -> int:
         return self.generator.num_unfinished if self.asked else 0
 
-    def forget(self) -> None:
-        self.asked, self.forks = {}, set()
+    @property
+    def groups(self) -> set[str]:
+        return {name for name, _ in self.asked}
 
-    def is_new(self, done: Completion, *, is_watched: bool) -> bool:
-        """Whether a completion has not come before; of a watch's forks only those that come twice are known."""
-        name, index = done.request_id, done.index
-        for one in self.asked.get(name, ()):
-            if index in one.coming:
-                is_new = index not in one.given
-                one.coming.remove(index)
-                one.given.add(index)
-                break
-        else:
-            is_new = (name, index) not in self.forks
-            if is_watched:
-                self.forks.add((name, index))
-        if not is_watched:  # else a lost one is asked for all again
-            self.keep(name, lambda one: bool(one.coming))
+    def keys_of(self, request: Request) -> list[Key]:
+        """Its rollouts, without those that a later request has asked for."""
+        keys = ((request.id, index) for index in request.indices)
+        return [key for key in keys if self.asked.get(key) is request]
+
+    def drop(self, keys: Collection[Key]) -> None:
+        """They are whole, or asked for anew."""
+        for key in keys:
+            self.asked.pop(key, None)
+        self.given.difference_update(keys)
+        self.aborted.difference_update(keys)
+
+    def is_new(self, done: Completion) -> bool:
+        """Whether a completion has not come before."""
+        key = done.request_id, done.index
+        is_new, request = key not in self.given, self.asked.get(key)
+        self.given.add(key)
+        if request is not None and not self.is_whole and self.given.issuperset(keys := self.keys_of(request)):
+            self.drop(keys)
         if is_new:
             self.losses = 0
         return is_new
 
-    def keep(self, name: str, is_kept: Callable[[_Asked], bool]) -> None:
-        """Forget other requests of a group."""
-        left = [one for one in self.asked.pop(name, ()) if is_kept(one)]
-        if left:
-            self.asked[name] = left
+    def ask_again(self, watch: Watch | None) -> None:
+        """Ask a new generator, in place of a lost one, for what that one owes. LostGenerator: it is lost too."""
+        self.is_whole |= len(self.asked) > 0 and "join" not in abilities_of(self.generator)
+        owed = [
+            replace(request, first_index=run[0], num_rollouts=len(run), starts=_of(request.starts, run))
+            for request in {id(request): request for request in self.asked.values()}.values()
+            for run in _runs(key[1] for key in self.keys_of(request) if self.is_whole or key not in self.given)
+        ]
+        if owed:
+            self.generator.submit(owed, watch=watch)
+        if self.aborted:
+            whole = self.groups - {name for name, _ in self.asked.keys() - self.aborted}
+            self.generator.abort([*whole, *(key for key in self.aborted if key[0] not in whole)])
 
 
 class Pool(Generator):
@@ -208,23 +205,22 @@ class Pool(Generator):
 
     def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
         wanted = list(requests)
-        check_submit(wanted, self._running(), watch, self._watch)
+        running = {key for member in self._members for key in member.asked if key not in member.given}
+        check_submit(wanted, running, watch, self._watch)
         if self._is_idle():
             self._watch, self._own_watch = watch, None if watch is None else Steering.unpack(packed(watch))
         shares: list[list[Request]] = [[] for _ in self._members]
         loads = [member.num_unfinished for member in self._members]
         for request in wanted:
-            indices = set(request.indices)
+            keys = [(request.id, index) for index in request.indices]
             for member in self._members:
-                for one in member.asked.get(request.id, ()):
-                    one.indices -= indices
-                member.keep(request.id, lambda one: bool(one.indices))
-            homes = [i for i, member in enumerate(self._members) if watch is not None and request.id in member.asked]
+                member.drop(keys)
+                member.is_whole = member.is_whole or watch is not None  # nobody knows which forks have not come
+            homes = [i for i, member in enumerate(self._members) if watch is not None and request.id in member.groups]
             i = homes[0] if homes else loads.index(min(loads))
             loads[i] += request.num_rollouts
             shares[i].append(request)
-            asked = _Asked(request, indices, coming=set(indices))
-            self._members[i].asked.setdefault(request.id, []).append(asked)
+            self._members[i].asked.update(dict.fromkeys(keys, request))
         for i, share in enumerate(shares):
             if share:
                 self._tell(i, methodcaller("submit", share, watch=self._own_watch))
@@ -241,13 +237,10 @@ class Pool(Generator):
             self._bell.wait(left)
 
     def abort(self, ids: Iterable[str | Key]) -> None:
-        wanted = [(each if isinstance(each, str) else each[0], each) for each in ids]
+        wanted = set(ids)
         for i, member in enumerate(self._members):
-            own = [each for name, each in wanted if name in member.asked]
-            for name, each in wanted:
-                for one in member.asked.get(name, ()):
-                    one.aborted.append(each)
-            if own:
+            if own := [each for each in wanted if (each if isinstance(each, str) else each[0]) in member.groups]:
+                member.aborted |= {key for key in member.asked if key in wanted or key[0] in wanted}
                 self._tell(i, methodcaller("abort", own))
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
@@ -294,11 +287,6 @@ class Pool(Generator):
         self._bell.set()
         self._store.close()
 
-    def _running(self) -> set[Key]:
-        """What was asked for and has not come."""
-        asked = chain.from_iterable(each for member in self._members for each in member.asked.values())
-        return {(one.request.id, index) for one in asked for index in one.indices - one.given}
-
     def _is_idle(self) -> bool:
         """Whether nothing is unfinished; losses are counted anew from then on."""
         if self.num_unfinished:
@@ -309,47 +297,43 @@ class Pool(Generator):
         return True
 
     def _polled(self, i: int) -> list[Completion]:
-        member, is_watched = self._members[i], self._watch is not None
-        if not member.num_unfinished:
-            return []
-        found = self._tell(i, methodcaller("poll", 0)) or ()
-        found = [done for done in found if member.is_new(done, is_watched=is_watched)]
+        member = self._members[i]
+        found = (self._tell(i, methodcaller("poll", 0)) or ()) if member.num_unfinished else ()
+        new = [done for done in found if member.is_new(done)]
         if not member.num_unfinished:
             member.forget()
-        return found
+        return new
 
     def _tell(self, i: int, call: Callable[[Generator], T]) -> T | None:
         """Call a member; None where it was lost: the one in its place has been asked for all that it owes."""
         try:
-            return call(self._members[i].generator)
-        except LostGenerator as error:
-            self._replace(i, error)
+            try:
+                return call(self._members[i].generator)
+            except LostGenerator as error:
+                self._replace(i, error)
         except Exception:
             self._abandon()
             raise
         return None
-
-    def _abandon(self) -> None:
-        """End all that runs without completions."""
-        for member in self._members:
-            with suppress(PodsError):
-                if member.num_unfinished:
-                    member.generator.abort([*member.asked])
-                while member.num_unfinished:
-                    member.generator.poll()
-            member.forget()
 
     def _answers(self, calls: Sequence[Callable[[Generator], T]]) -> list[T]:
         """What members answer, the first one to the first call and so on; one that is lost is made anew and asked."""
         self._is_idle()
         found = list[T]()
         while len(found) < len(calls):
-            i = len(found)
-            try:
-                found.append(calls[i](self._members[i].generator))
-            except LostGenerator as error:
-                self._replace(i, error)
+            if (answer := self._tell(len(found), calls[len(found)])) is not None:
+                found.append(answer)
         return found
+
+    def _abandon(self) -> None:
+        """End all that runs without completions."""
+        for member in self._members:
+            with suppress(PodsError):
+                if member.asked:
+                    member.generator.abort(member.groups)
+                while member.num_unfinished:
+                    member.generator.poll()
+            member.forget()
 
     def _lost_at_weights(self, member: _Member) -> LostGenerator | None:
         try:
@@ -368,41 +352,22 @@ class Pool(Generator):
                 `MAX_LOSSES`.
         """
         member = self._members[i]
-        lost: LostGenerator | None = error
-        try:
-            while lost is not None:
-                member.losses += 1
-                if lost.is_final:
-                    raise lost
-                if member.losses == MAX_LOSSES:
-                    raise LostGenerator(f"{MAX_LOSSES} times in a row a generator was lost, the last time: {lost}")
-                old = member.generator
-                old.close()
-                member.generator = self._made_anew(i, lost)
-                member.generator.stats, member.generator.peak_kv_bytes = old.stats, old.peak_kv_bytes
-                lost = (self._lost_at_weights(member) if self._has_weights else None) or self._lost_at_asking(member)
-        except PodsError:
-            self._abandon()
-            raise
-
-    def _lost_at_asking(self, member: _Member) -> LostGenerator | None:
-        """Ask a new one for what the lost one owes; with a watch for all: nobody knows which forks have not come."""
-        is_watched = self._watch is not None
-        try:
-            is_whole = is_watched or (len(member.asked) > 0 and "join" not in abilities_of(member.generator))
-            for name, asked in [*member.asked.items()]:
-                for one in asked:
-                    left = one.indices - one.given
-                    one.coming = set(one.indices) if is_watched or (left and is_whole) else left
-                member.keep(name, lambda one: bool(one.coming))
-                for one in member.asked.get(name, ()):
-                    for request in one.pieces():
-                        member.generator.submit([request], watch=self._own_watch)
-                    if one.aborted:
-                        member.generator.abort(one.aborted)
-        except LostGenerator as error:
-            return error
-        return None
+        while True:
+            member.losses += 1
+            if error.is_final:
+                raise error
+            if member.losses == MAX_LOSSES:
+                raise LostGenerator(f"{MAX_LOSSES} times in a row a generator was lost, the last time: {error}")
+            old = member.generator
+            old.close()
+            member.generator = self._made_anew(i, error)
+            member.generator.stats, member.generator.peak_kv_bytes = old.stats, old.peak_kv_bytes
+            try:
+                if self._has_weights:
+                    self._store.give(member.generator)
+                return member.ask_again(self._own_watch)
+            except LostGenerator as again:
+                error = again
 
     def _made(self, i: int) -> Generator:
         made = self._factories[i]()
@@ -421,3 +386,13 @@ class Pool(Generator):
                     raise error from None
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+
+def _runs(indices: Iterable[int]) -> list[list[int]]:
+    """Neighbouring indices together."""
+    runs = groupby(enumerate(indices), lambda each: each[1] - each[0])
+    return [[index for _, index in run] for _, run in runs]
+
+
+def _of(starts: Mapping[int, Begun], indices: Sequence[int]) -> dict[int, Begun]:
+    return {index: starts[index] for index in indices if index in starts}

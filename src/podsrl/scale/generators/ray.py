@@ -61,6 +61,7 @@ class RayGenerator(RemoteGenerator):
             runtime_env={"env_vars": _VARIABLES},
         )(Service).remote()
         self._kill = weakref.finalize(self, _kill, self._actor)
+        self._kill.atexit = False  # Ray ends before
         self._started_seconds = timeout_seconds
         messages = self._actor.answers.options(num_returns="streaming").remote()
         super().__init__(name, blueprint, partial(_received, messages), START_SECONDS)
