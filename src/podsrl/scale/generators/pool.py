@@ -256,10 +256,9 @@ class Pool(Generator):
         self._store.put(named_tensors, version)
         self.version, self._has_weights = version, True
         with ThreadPoolExecutor(len(self._members)) as threads:
-            lost = list(threads.map(self._lost_at_weights, self._members))
-        for i, error in enumerate(lost):
-            if error is not None:
-                self._replace(i, error)
+            given = [threads.submit(self._store.give, member.generator) for member in self._members]
+        for i, each in enumerate(given):
+            self._tell(i, lambda _, each=each: each.result())  # type: ignore[misc]
 
     def describe(self, requests: Sequence[Request]) -> str:
         num = len(self._members)
@@ -332,15 +331,9 @@ class Pool(Generator):
                 if member.asked:
                     member.generator.abort(member.groups)
                 while member.num_unfinished:
-                    member.generator.poll()
+                    with suppress(UsageError):  # of another request
+                        member.generator.poll()
             member.forget()
-
-    def _lost_at_weights(self, member: _Member) -> LostGenerator | None:
-        try:
-            self._store.give(member.generator)
-        except LostGenerator as error:
-            return error
-        return None
 
     def _replace(self, i: int, error: LostGenerator) -> None:
         """A new member in place of a lost one, with its counts and the newest weights, asked for what that one owes.

@@ -52,7 +52,7 @@ class RemoteGenerator(Generator):
 
     def __init__(self, name: str, blueprint: Blueprint, receive: Receive, timeout_seconds: float) -> None:
         self.stats, self.peak_kv_bytes, self.num_unfinished = EngineStats(), 0, 0
-        self.on_event: Callable[[], None] = _nothing
+        self.on_event: Callable[[], None] = lambda: None
         """Called by another thread whenever `poll` has something new."""
         self._name, self._timeout_seconds = name, timeout_seconds
         self._watch: Watch | None = None
@@ -89,6 +89,7 @@ class RemoteGenerator(Generator):
             while self._frames and not (found and "error" in self._frames[0].head):
                 found += self._given(self._frames.popleft())
             if not found and self.num_unfinished and self._loss is not None:
+                self.num_unfinished, self._keys, self._submits = 0, set(), {}
                 raise self._loss
         return found
 
@@ -130,7 +131,8 @@ class RemoteGenerator(Generator):
         try:
             return self._answer(number)
         finally:
-            del self._answers[number]
+            with self._heard:
+                del self._answers[number]
 
     def _ask(self, call: str, *asked: Any, data: Any = None, **more: Any) -> int:
         with self._heard:
@@ -235,7 +237,3 @@ def _read(of: weakref.ref[RemoteGenerator], receive: Receive) -> None:
 
 def _error(head: dict[str, Any]) -> PodsError:
     return (UsageError if head["is_usage"] else PodsError)(head["error"])
-
-
-def _nothing() -> None:
-    """Of an event that nobody awaits."""
