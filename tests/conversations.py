@@ -149,5 +149,18 @@ def nothing(task: Task) -> None:
     return None
 
 
+async def sleeps(task: Task) -> None:
+    await asyncio.sleep(600)
+
+
+def breaks(task: Task) -> None:
+    _befall("raise")
+
+
+class Bytes(Mute):
+    async def hear(self, text: str) -> bytes:
+        return b"x"
+
+
 async def waits_for_turns(task: Task, turns: list[str]) -> None:
     pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import children as subprocess
 import conversations
 from pages import ROOT, blocks
 from podsrl.errors import UsageError
@@ -236,6 +238,39 @@ def test_a_new_step_closes_none_and_the_end_closes_all(make: Make, tmp_path: Pat
     assert counts(log) == [{"g9": 50}, {}]
     environment.close()
     assert counts(log) == [{"g9": 50}, {"g9": 50}]
+
+
+def test_a_process_that_ends_without_a_word_closes_what_is_open(tmp_path: Path) -> None:
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(conversations.__file__).parent)!r})
+from podsrl.score import Environment
+from podsrl.types import Task
+environment = Environment("conversations:waits", workers=2)
+columns = [dict(log="log", seconds=seconds) for seconds in (0, 0, 60)]
+tasks = [Task(id=str(each["seconds"]), prompt="?", answer="50", columns=each) for each in columns]
+first, second, slow = (environment.ask(task, ["1"], ("g", index)) for index, task in enumerate(tasks))
+environment.wait([slow], 0.1)
+print(environment.reply(first) == environment.reply(second))
+raise SystemExit(3)
+"""
+    found = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (found.returncode, found.stdout) == (3, "True\n"), found.stderr
+    assert counts(tmp_path / "log") == [{"0": 2, "60": 1}, {"0": 2, "60": 1}]
+
+
+def test_the_simple_form_has_keys_too_and_nothing_to_close(make: Make) -> None:
+    environment = make("guess", workers=2)
+    jobs = {index: environment.ask(TASK, ["1", str(index)], ("g", index)) for index in range(50)}
+    environment.over([("g", index) for index in range(50)])
+    left = [*jobs.values()]
+    while left:
+        environment.wait(left, 10.0)
+        left = [job for job in left if not environment.is_ready(job)]
+    assert {index: environment.reply(job) for index, job in jobs.items()} == {
+        index: twin(TASK, ["1", str(index)]) for index in jobs
+    }
+    assert environment.num_open == 0
 
 
 def test_the_example_of_the_page_runs(

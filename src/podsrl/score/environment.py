@@ -5,6 +5,7 @@ All of it runs in workers, within limits.
 
 from __future__ import annotations
 
+import atexit
 import weakref
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -62,6 +63,7 @@ class Environment:
         self._num_single = count()
         self._dispatcher = Dispatcher(setup, workers, timeout_seconds, is_capped=True)
         self._end = weakref.finalize(self, self._dispatcher.close)
+        atexit.register(self._end)  # which comes before the processes' own end
 
     def ask(self, task: Task, turns: Sequence[str], key: Key | None = None) -> TurnJob:
         """Begin to ask what is said after all of the model's turns so far.
@@ -134,3 +136,4 @@ class Environment:
         They also end with the environment, and with the process that made it.
         """
         self._end()
+        atexit.unregister(self._end)

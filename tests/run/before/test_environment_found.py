@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podsrl.config.load import load_config
+from podsrl.errors import UsageError
 from podsrl.run.before.environment import find_environment, turn_notes
 from podsrl.tasks import load_tasks
 
@@ -29,6 +30,25 @@ def test_the_sets_own_environment_is_taken_unless_another_is_named(own: tuple[st
         f"{name} answers the model's turns, at most 8 turns per rollout (task.max_turns)",
     )
     environment.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("environments:three_arguments", "takes .*wanted a function reply"),
+        ("conversations:Mute", "is a class without a method hear; wanted"),
+        ("conversations:nothing", "started None, which has no method hear, when it was started for task '.*'; wanted"),
+        ("conversations:breaks", r"raised ValueError: no such door \(conversations.py, line .*wanted"),
+        ("conversations:sleeps", "took longer than 0.5 s and was stopped, when it was started for task"),
+        ("conversations:Bytes", "returned b'x', not a text; wanted"),
+    ],
+)
+def test_what_cannot_answer_is_one_line(name: str, match: str) -> None:
+    options = [f"task.environment={name}", "task.reward_workers=1", "task.reward_timeout_seconds=0.5"]
+    tasks = load_tasks("columns", digits=1, num_eval=4)
+    with pytest.raises(UsageError, match=f"^task.environment = '{name}'.*{match}") as error:
+        find_environment(load_config("columns", options), tasks, tasks.eval[0])
+    assert "\n" not in str(error.value)
 
 
 def test_tools_are_taken_and_tried() -> None:
