@@ -98,7 +98,7 @@ class Fates:
                 with suppress(asyncio.CancelledError):
                     await asyncio.sleep(600)
         elif text == "wait":
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
         elif text == "bytes":
             return b"x"
         elif text == "reply":
