@@ -229,6 +229,21 @@ def test_what_is_over_is_closed_and_never_heard(make: Make, tmp_path: Path) -> N
     assert environment.reply(environment.ask(task, ["1", "2"], ("g", 7))) == twin(task, ["1", "2"])
 
 
+def test_one_that_is_over_while_it_is_asked_leaves_the_next_of_its_key_alone(make: Make, tmp_path: Path) -> None:
+    environment, log = make("waits", workers=2), tmp_path / "log"
+    task = game(9, log=str(log), seconds=0.3)
+    environment.probe(TASK)
+    until(lambda: all(worker.is_ready for worker in environment._dispatcher._workers))
+    first = environment.ask(task, ["1"], ("g", 0))
+    until(log.exists)
+    environment.over([("g", 0)])
+    second = environment.ask(task, ["1", "2"], ("g", 0))
+    assert environment.reply(second) == twin(task, ["1", "2"])
+    reply = environment.reply(first)
+    assert isinstance(reply, Fault) and reply.reason.endswith("was not asked: the rollout was over")
+    assert environment.num_open == 1 and counts(log) == [{"g9": 2}, {"g9": 1}]
+
+
 def test_a_new_step_closes_none_and_the_end_closes_all(make: Make, tmp_path: Path) -> None:
     environment, log = make("waits", workers=2), tmp_path / "log"
     for turns in (["1"], ["1", "2"]):
@@ -321,6 +336,16 @@ def test_thousands_of_rollouts_in_any_order_are_those_of_the_twin_and_each_ends_
     environment.close()
     started, closed = counts(log)
     assert started == closed and started.total() > 8 * groups
+
+
+def test_one_whose_worker_is_killed_is_asked_again(make: Make, tmp_path: Path) -> None:
+    environment, log = make("waits"), tmp_path / "log"
+    job = environment.ask(game(9, log=str(log), seconds=0.3), ["1"], ("g", 0))
+    until(log.exists)
+    [worker] = environment._dispatcher._workers
+    kill_below(worker.supervisor_pid)
+    assert environment.reply(job) == twin(game(9), ["1"])
+    assert counts(log) == [{"g9": 2}, {}]
 
 
 def test_workers_that_are_killed_lose_nothing(make: Make) -> None:
