@@ -87,7 +87,7 @@ def check_kind(config: RunConfig, kind: Kind) -> None:
     """What is known of a generator before it is made goes with the options; of the user's own, nothing is."""
     if kind.own:
         return
-    abilities = {*GO_ON, "load", *(("watch", "partial") if kind.is_watching else ())}
+    abilities = {*GO_ON, "load", "partial", *(("watch",) if kind.is_watching else ())}
     if kind.is_beside or config.scale.generators:
         abilities.add("beside")
     check_abilities(needs(config), repr(config.rollouts.generator), abilities)
