@@ -63,4 +63,4 @@ def test_a_command_of_the_page_trains(
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "runs" / "mine" / "metrics.jsonl").read_text().splitlines()]
     lags = [line["rollouts/lag"] for line in lines if "rollouts/lag" in line]
-    assert lags == ([0, 1] if "=ahead" in command else [0, 0])
+    assert lags == ([0, 1] if "order.ahead" in command else [0, 0])

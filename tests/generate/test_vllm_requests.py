@@ -143,7 +143,7 @@ def test_tied_weights_go_under_all_their_names(tmp_path: Path, make_model: Any) 
         ("rollouts.temperature=2.5",),
         ("eval.temperature=0.001",),
         ("rollouts.min_p=0.1", "rollouts.top_p=0.9"),
-        ('rollouts.stop_strings=["x"]', "order.rest=put_off"),
+        ('rollouts.stop_strings=["x"]', "order.rest=put_off", "order.ahead=1"),
     ],
 )
 def test_what_vllm_has_no_counterpart_of_is_an_error(changes: tuple[str, ...]) -> None:

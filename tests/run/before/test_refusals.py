@@ -62,6 +62,7 @@ REFUSED = [
     # what a generator cannot
     ((*FORKED, "rollouts.generator=vllm+http://127.0.0.1:9"), "steer.branch = ", "vllm+http", "'watch'", "'engine'"),
     ((*RANDOM, "rollouts.generator=vllm"), "steer.prune = 'random'", "'vllm'", "'watch'", "'engine'"),
+    ((*FIRST, "rollouts.generator=vllm", "rollouts.stop_strings=['x']"), "order.rest = 'put_off'", "['x']", "'engine'"),
     (AHEAD, "order.ahead = 1 ", "'engine'", "'beside'", "scale.generators = 1", "set order.ahead = 0"),
     # what is under way
     ((*FIRST, "budget.enough=mixed"), "order.take = 'first'", "budget.enough = 'mixed'", "'one_round'"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -169,20 +170,20 @@ def test_chunks_are_chosen_from_alone() -> None:
 
 
 def test_a_step_whose_generator_is_lost_halfway_is_not_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = small_trainer()
-    wanted = trainer.sample().groups
-    whole = trainer.engine.generate
+    trainer, other = small_trainer(), small_trainer()
+    whole, num_polls = trainer.engine.poll, count()
 
-    def lost(requests: Iterable[Request]) -> Iterator[Completion]:
-        yield next(iter(whole(requests)))
-        raise LostGenerator("the test's generator is lost")
+    def lost(seconds: float | None = None) -> Sequence[Completion]:
+        if next(num_polls) == 9:
+            raise LostGenerator("the test's generator is lost")
+        return whole(seconds)
 
-    monkeypatch.setattr(trainer.engine, "generate", lost)
-    with pytest.raises(LostGenerator):
-        trainer.sample()
-    assert not trainer.desk.rounds
-    monkeypatch.setattr(trainer.engine, "generate", whole)
-    assert trainer.sample().groups == wanted
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.engine, "poll", lost)
+        with pytest.raises(LostGenerator):
+            trainer.sample()
+    assert not trainer.desk.rounds and trainer.desk.is_broken
+    assert trainer.sample().groups == other.sample().groups
 
 
 def test_a_prompt_over_the_limit_is_refused_when_it_comes_up() -> None:
