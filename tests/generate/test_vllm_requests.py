@@ -91,9 +91,9 @@ def test_a_completion_is_what_there_was_of_it_and_what_vllm_drew(
 )
 def test_what_vllm_cannot_serve_is_one_line(requests: list[Request], wanted: str) -> None:
     with pytest.raises(UsageError, match=wanted) as found:
-        check_requests(requests, max_tokens=64, cure="a cure", running={("q", 7)})
+        check_requests(requests, 64, "a cure", running={("q", 7)})
     assert "\n" not in str(found.value)
-    check_requests([REQUEST, replace(REQUEST, first_index=3)], max_tokens=64, cure="a cure", running={("q", 7)})
+    check_requests([REQUEST, replace(REQUEST, first_index=3)], 64, "a cure", running={("q", 7)})
 
 
 @pytest.mark.parametrize(("sizes", "code"), [([32, 64], 2), ([16], 0), ([], 0)])

@@ -134,7 +134,8 @@ def test_what_does_not_fit_is_an_error(generator: Generator) -> None:
     with pytest.raises(UsageError, match="rollout 0 of request 'a' runs already, or is asked for twice"):
         generator.generate([Request("a", PROMPT), Request("a", PROMPT)])
     with pytest.raises(UsageError, match="'a': vLLM does not take it"):
-        list(generator.generate([Request("a", (10**6,))]))
+        generator.submit([Request("b", PROMPT, 2), Request("a", (10**6,))])
+    assert generator.num_unfinished == 0
 
 
 def test_stats_count_tokens(generator: Generator) -> None:

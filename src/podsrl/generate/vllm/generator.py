@@ -73,10 +73,15 @@ class VLLM(Generator):
 
     def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
         wanted = list(requests)
-        self._check(wanted, watch)
+        self._check(wanted, running={one.key for one in self._running.values()}, watch=watch)
         priorities = self._priorities.of(wanted)
-        for key, request in [((each.id, index), each) for each in wanted for index in each.indices]:
-            self._ask(_Rollout(request, key[1], priorities[key]))
+        before = set(self._running)
+        try:
+            for request, index in [(each, index) for each in wanted for index in each.indices]:
+                self._ask(_Rollout(request, index, priorities[request.id, index]))
+        except UsageError:
+            self._drop([name for name in self._running if name not in before])
+            raise
 
     def poll(self, seconds: float | None = None) -> Sequence[Completion]:
         if self._running and not self._ended:
@@ -87,17 +92,13 @@ class VLLM(Generator):
     def abort(self, ids: Iterable[str | Key]) -> None:
         wanted = set(ids)
         names = [name for name, one in self._running.items() if one.request.id in wanted or one.key in wanted]
-        if not names or self._llm is None:  # a list without ids aborts all in some of vLLM's interfaces
+        if not names or self._llm is None:
             return
         from vllm.v1.engine import FinishReason
 
-        engine = self._llm.llm_engine
-        states = [engine.output_processor.request_states[self._running[name].inner] for name in names]
+        states = [self._llm.llm_engine.output_processor.request_states[self._running[name].inner] for name in names]
         outputs = [state.make_request_output([], None, FinishReason.ABORT, None) for state in states]
-        engine.abort_request(names)  # which tells nobody the tokens of what it ends
-        self._ended += [
-            self._completion(self._running.pop(name), out) for name, out in zip(names, outputs, strict=True)
-        ]
+        self._ended += map(self._completion, self._drop(names), outputs)
 
     def load_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Sample from these weights from now on.
@@ -121,15 +122,13 @@ class VLLM(Generator):
             engine.set_weight_version(str(version))
             if core is not None:
                 core.resume_scheduler()
-        except Exception as error:  # as in `_outputs`
+        except Exception as error:  # as in `_step`
             raise LostGenerator(f"vLLM does not take the weights of version {version}: {error!r}") from error
         self.version, self._salt = version, new_cache_salt()
         states = engine.output_processor.request_states if self._running else {}
         waiting = [k for k, one in self._running.items() if not states[one.inner].detokenizer.num_output_tokens()]
-        if waiting:  # they would read prompts by the old salt
-            engine.abort_request(waiting)
-            for rollout in [self._running.pop(name) for name in waiting]:
-                self._ask(rollout)
+        for rollout in self._drop(waiting):  # they would read prompts by the old salt
+            self._ask(rollout)
 
     def first_logprob(self, prompt_ids: Sequence[int]) -> tuple[int, float]:
         probe = _Rollout(Request("first token", tuple(prompt_ids), 1, Sampling(max_new_tokens=1)), 0, -1)
@@ -161,15 +160,8 @@ class VLLM(Generator):
         with start.untouched():
             llm.llm_engine.engine_core.shutdown()
 
-    def _check(self, requests: Sequence[Request], watch: Watch | None = None) -> None:
-        running = {rollout.key for rollout in self._running.values()}
-        check_requests(
-            requests,
-            max_tokens=self._max_tokens,
-            cure="raise options.vllm.max_model_len",
-            running=running,
-            watch=watch,
-        )
+    def _check(self, requests: Sequence[Request], **running: Any) -> None:
+        check_requests(requests, self._max_tokens, "raise options.vllm.max_model_len", **running)
 
     def _ask(self, rollout: _Rollout, **changes: Any) -> None:
         from vllm import SamplingParams
@@ -187,6 +179,12 @@ class VLLM(Generator):
         except Exception as error:  # as in `_step`
             raise UsageError(f"request {request.id!r}: vLLM does not take it: {error}") from None
         self._running[name] = rollout
+
+    def _drop(self, names: Sequence[str]) -> list[_Rollout]:
+        """End these in vLLM, which tells nobody their tokens."""
+        if names:  # a list without ids aborts all in some of vLLM's interfaces
+            self._llm.llm_engine.abort_request(names)
+        return [self._running.pop(name) for name in names]
 
     def _step(self, probe: _Rollout | None = None) -> Any:
         """One more step of vLLM; returns the output of the probe, where that has ended."""

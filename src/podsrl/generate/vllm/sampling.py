@@ -105,9 +105,9 @@ def check_drawing(sampling: Sampling) -> None:
 
 def check_requests(
     requests: Sequence[Request],
-    *,
     max_tokens: int,
     cure: str,
+    *,
     running: Container[Key] = (),
     watch: Watch | None = None,
 ) -> None:

@@ -134,7 +134,7 @@ class VLLMServer(Generator):
             LostGenerator: nothing runs, and the server does not answer any more, or has restarted.
         """
         wanted = list(requests)
-        self._check(wanted, watch)
+        self._check(wanted, running=self._jobs, watch=watch)
         if not self._jobs:
             self._check_weights()
         priorities = self._priorities.of(wanted)
@@ -163,10 +163,11 @@ class VLLMServer(Generator):
                 self._abort(given_up.__contains__)
                 raise result
             del self._jobs[job.key]
-            if num_tokens := len(result.token_ids) - job.num_begun:
+            num_read = len(drawn_prompt(job.request, job.index))
+            if num_tokens := len(job.request.prompt_ids) + len(result.token_ids) - num_read:
                 self._stats.tokens += num_tokens
                 self._stats.forwarded += num_tokens
-                self._stats.prompt_tokens += len(job.request.prompt_ids) + job.num_begun
+                self._stats.prompt_tokens += num_read
             found.append(result)
         return found
 
@@ -227,15 +228,9 @@ class VLLMServer(Generator):
 
     # --- rollouts ---
 
-    def _check(self, requests: Sequence[Request], watch: Watch | None = None) -> None:
-        longest = max((len(one.prompt_ids) + one.sampling.max_new_tokens for one in requests), default=0)
-        check_requests(
-            requests,
-            max_tokens=self.facts.max_model_len,
-            cure=f"start the server at {self.url} with --max-model-len {longest}",
-            running=self._jobs,
-            watch=watch,
-        )
+    def _check(self, requests: Sequence[Request], **running: Any) -> None:
+        cure = f"start the server at {self.url} with a larger --max-model-len"
+        check_requests(requests, self.facts.max_model_len, cure, **running)
 
     def _tell(self, job: Job, result: Completion | BaseException) -> None:
         self._results.put((job, result))

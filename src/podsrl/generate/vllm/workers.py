@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from podsrl.generate.base import Request
-from podsrl.generate.vllm.sampling import start_of
 from podsrl.lib.watch import Key
 from podsrl.types import Completion
 
@@ -31,11 +30,6 @@ class Job:
     def key(self) -> Key:
         """Group's id and rollout's index."""
         return self.request.id, self.index
-
-    @property
-    def num_begun(self) -> int:
-        """Tokens that it goes on behind."""
-        return len(start_of(self.request, self.index).token_ids)
 
 
 class Workers:
