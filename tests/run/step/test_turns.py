@@ -78,9 +78,7 @@ def test_what_is_said_is_read_as_in_a_loop_by_hand() -> None:
             sampling = replace(trainer.sampling, max_new_tokens=40)
             while True:
                 start = {done.index: replace(done, token_ids=tokens, logprobs=(0.0,) * len(tokens), given=())}
-                request = Request(
-                    group.id, group.prompt_ids, 1, sampling, done.index, starts=start if tokens else {}
-                )
+                request = Request(group.id, group.prompt_ids, 1, sampling, done.index, starts=start if tokens else {})
                 [drawn] = trainer.engine.generate([request])
                 turns.append(decode(drawn.token_ids[len(tokens) :], skip_special_tokens=True))
                 tokens = drawn.token_ids
