@@ -211,13 +211,16 @@ class Pool(Generator):
             self._watch, self._own_watch = watch, None if watch is None else Steering.unpack(packed(watch))
         shares: list[list[Request]] = [[] for _ in self._members]
         loads = [member.num_unfinished for member in self._members]
+        watched = enumerate(self._members if watch is not None else ())
+        homes = {name: i for i, member in watched for name in member.groups}
         for request in wanted:
             keys = [(request.id, index) for index in request.indices]
             for member in self._members:
                 member.drop(keys)
                 member.is_whole = member.is_whole or watch is not None  # nobody knows which forks have not come
-            homes = [i for i, member in enumerate(self._members) if watch is not None and request.id in member.groups]
-            i = homes[0] if homes else loads.index(min(loads))
+            i = homes.get(request.id, loads.index(min(loads)))
+            if watch is not None:
+                homes[request.id] = i
             loads[i] += request.num_rollouts
             shares[i].append(request)
             self._members[i].asked.update(dict.fromkeys(keys, request))
@@ -239,7 +242,8 @@ class Pool(Generator):
     def abort(self, ids: Iterable[str | Key]) -> None:
         wanted = set(ids)
         for i, member in enumerate(self._members):
-            if own := [each for each in wanted if (each if isinstance(each, str) else each[0]) in member.groups]:
+            groups = member.groups
+            if own := [each for each in wanted if (each if isinstance(each, str) else each[0]) in groups]:
                 member.aborted |= {key for key in member.asked if key in wanted or key[0] in wanted}
                 self._tell(i, methodcaller("abort", own))
 
