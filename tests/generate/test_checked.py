@@ -202,4 +202,4 @@ def test_a_generator_that_has_generate_alone_begins_when_it_is_asked_and_what_co
     checked.submit(REQUESTS[1:])
     assert begun == [2] and checked.num_unfinished == 3
     found = [checked.poll() for _ in range(5)]
-    assert begun == [2, 1] and [len(each) for each in found] == [1, 1, 0, 1, 0]
+    assert begun == [2, 1] and [len(each) for each in found] == [1, 1, 1, 0, 0]

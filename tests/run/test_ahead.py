@@ -4,7 +4,7 @@ stopped, evaluated and saved in between."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -192,12 +192,14 @@ def test_a_run_that_ends_by_seconds_keeps_what_was_begun(tmp_path: Path) -> None
 def test_impossible_completions_of_the_engine_end_the_run_with_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def altered(self: Engine, requests: Any) -> Iterator[Completion]:
-        for found in generate(self, requests):
-            yield replace(found, logprobs=(math.nan,) * len(found.logprobs)) if found.version == 1 else found
+    def altered(self: Engine, seconds: float | None = None) -> list[Completion]:
+        return [
+            replace(found, logprobs=(math.nan,) * len(found.logprobs)) if found.version == 1 else found
+            for found in poll(self, seconds)
+        ]
 
-    generate = Engine.generate
-    monkeypatch.setattr(Engine, "generate", altered)
+    poll = Engine.poll
+    monkeypatch.setattr(Engine, "poll", altered)
     with pytest.raises(PodsError, match=r"rollouts\.generator = 'engine' gave rollout .*nan"):
         run_of(trainer_of("rollouts.generator=engine", ahead=0), tmp_path / "run")
     assert newest(tmp_path / "run" / "checkpoints").state["step"] == 1
@@ -230,7 +232,7 @@ def test_a_trainer_that_cannot_be_made_closes_its_generator(monkeypatch: pytest.
     closed: list[Beside] = []
     monkeypatch.setattr(Beside, "close", lambda self: closed.append(self))
     monkeypatch.setattr(Beside, "abilities", frozenset())
-    with pytest.raises(UsageError, match="order.ahead"):
+    with pytest.raises(UsageError, match=r"order\.ahead"):
         trainer_of()
     assert len(closed) == 1
 

@@ -333,6 +333,7 @@ class OneCall:
         self._waiting: list[Request] = []
         self._open: set[Key] = set()
         self._found: Iterator[Completion] | None = None
+        self._is_watched = False
 
     @property
     def num_unfinished(self) -> int:
@@ -351,6 +352,11 @@ class OneCall:
         if completion is not None:
             if isinstance(completion, Completion):  # else who asked says so
                 self._open.discard((completion.request_id, completion.index))
+            if self._open or self._is_watched or self._found is None:
+                return [completion]
+            if (more := next(self._found, None)) is not None:
+                return [completion, more]
+            self._found = None  # the next call begins when it is asked for
             return [completion]
         if self._open:
             first, index = min(self._open)
@@ -364,7 +370,7 @@ class OneCall:
 
     def _begin(self, watch: Watch | None) -> None:
         if self._waiting:
-            options = {} if watch is None else {"watch": watch}
+            options, self._is_watched = {} if watch is None else {"watch": watch}, watch is not None
             self._open = {(request.id, index) for request in self._waiting for index in request.indices}
             self._found, self._waiting = iter(self._generator.generate(self._waiting, **options)), []
 

@@ -53,7 +53,7 @@ class Twin:
 
     def take(self) -> list[str]:
         run, most_age = self.run, self.run.order.most_age or 1 << 20
-        for place in range(run.order.num_groups(run.num_prompts) - len(self.left)):
+        for _ in range(run.order.num_groups(run.num_prompts) - len(self.left)):
             name = f"s{self.step}/{len(self.left)}"
             self.left[name] = [run.length_of[name, i] for i in range(run.num_rollouts)]
             self.began[name] = self.step

@@ -248,7 +248,7 @@ class Desk:
 
     def _give_up(self) -> None:
         """The step that was to be taken failed. A run that is ahead takes it again, and asks anew for what ran."""
-        self.is_broken = any(each.work is not None for each in self.rounds)
+        self.is_broken = self._order.is_ahead and any(each.work is not None for each in self.rounds)
         for each in self.rounds:
             each.read_ended()
             each.work = None
