@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from podsrl.errors import LostGenerator
-from podsrl.generate import EngineStats, Generator, Request, Setting, Watch
+from podsrl.generate import EngineStats, Generator, Request, Setting, Watch, add_stats
 from podsrl.generate.kinds import new_engine
 from podsrl.types import Completion
 
@@ -35,7 +35,8 @@ class Beside(Generator):
     def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
         self.versions.append(self.version)
         found = list(self.engine.generate(requests, watch=watch))
-        self.stats, self.peak_kv_bytes = self.engine.stats, self.engine.peak_kv_bytes
+        self.stats = add_stats([self.stats, self.engine.stats])
+        self.peak_kv_bytes = max(self.peak_kv_bytes, self.engine.peak_kv_bytes)
         self.engine.stats, self.engine.peak_kv_bytes = EngineStats(), 0
         return self._read(found, is_lost=len(self.versions) == self.lost_at)
 

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 
 from podsrl.control.candidates import first
-from podsrl.errors import UsageError
 from podsrl.generate import Request
-from podsrl.lib.machine import host_bytes
-from podsrl.run.before.replay import check_replay, replay_notes
-from podsrl.run.before.sizes import make_parts
 from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group
 from runs import EXTRA, config_of, newest
 from tests.systems.made_up_groups import right_of, view
-from tests.systems.whole_steps import check_refused, lines, steps
+from tests.systems.whole_steps import lines, steps
 
 SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=4", "rollouts.max_new_tokens=24", "select.num_kept=4")
 KEEP = ("order.ahead=1", "order.take=first", "order.rest=put_off", "order.most_age=4", *SIZES)
@@ -139,19 +135,3 @@ def test_an_error_while_generating_loses_no_group_that_waits(monkeypatch: pytest
             steps(trainer, 1)
     assert trainer.desk.waiting is waiting
     assert lines(steps(trainer, 1)) == lines(steps(other, 1))
-
-
-def test_several_processes_are_refused() -> None:
-    config = config_of(*KEEP)
-    check_replay(config, make_parts(config), 1)
-    with pytest.raises(UsageError, match=r"order\.take = 'first' with 2 processes"):
-        check_replay(config, make_parts(config), 2)
-
-
-def test_the_memory_is_said_at_the_start_and_refused_where_there_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = config_of(*KEEP)
-    [note] = replay_notes(config, make_parts(config))
-    assert "at most 2 × 4 rollouts with up to 24 tokens" in note and f"{2 * 4 * 24 * 72:,} bytes" in note
-    assert host_bytes() > 2 * 4 * 24 * 72
-    monkeypatch.setattr("podsrl.run.before.replay.host_bytes", lambda: 100)
-    check_refused(r"replay\.unfinished = 'keep' keeps at most 2 × 4 .*this machine has 100", *KEEP)
