@@ -53,7 +53,7 @@ DEFAULTS: dict[str, Any] = {
     "loss": {"shape": []},
     "options": {},
 }
-AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
+AHEAD = ("order.ahead=1", "rollouts.generator=beside:beside")
 ROLLOUTS = ("all", "left_out", "probes", "pruned", "postponed")
 TOKENS = ("trained", "skipped", "discarded", "pruned", "postponed")
 
@@ -63,7 +63,7 @@ of_one_step = pytest.mark.parametrize(
     [
         name
         for name, tree in TREES.items()
-        if (tree["replay"].get("unfinished", "drop"), tree["replay"].get("wait", "nothing")) == ("drop", "nothing")
+        if tree["replay"].get("wait", "nothing") == "nothing"
     ],
 )
 """Points whose groups are asked and trained on in one step; those of others have laws in test_waiting_runs.py."""

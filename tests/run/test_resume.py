@@ -26,7 +26,7 @@ OPTIONS = (
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("more", "num_kills"),
-    [(("select.rule=random", "stop.steps=130"), 9), (("stop.steps=80", "steps.name=ahead", "scale.generators=1"), 4)],
+    [(("select.rule=random", "stop.steps=130"), 9), (("stop.steps=80", "order.ahead=1", "scale.generators=1"), 4)],
     ids=["sync", "ahead"],
 )
 def test_interrupted_and_killed_at_random_instants_a_run_ends_bit_identical(

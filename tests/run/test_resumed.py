@@ -16,7 +16,7 @@ from points import digest_of
 from runs import EXTRA, assert_same_weights, config_of, newest
 from tests.systems.whole_steps import lines, steps
 
-AHEAD = ("steps.name=ahead", "rollouts.generator=beside:beside")
+AHEAD = ("order.ahead=1", "rollouts.generator=beside:beside")
 VARIED = ('task.rewards={"light_rewards:varied" = 1.0}', "task.correct=light_rewards:varied")
 LUCKY = ('task.rewards={"small_parts:lucky" = 1.0}', "task.correct=small_parts:lucky")
 SHORT = ("rollouts.num_rollouts=6", "rollouts.max_new_tokens=12", "select.num_kept=3", "task.digits=1")
@@ -44,7 +44,11 @@ MOMENTS: dict[str, Sequence[str]] = {
     "pruned and forked, step ahead": (*SHORT, *LEARNED, *FORKED, *AHEAD),
     "groups that wait": (
         *("model.path=builtin:arithmetic-mixed", "task.digits=[1, 2, 3]", "rollouts.num_rollouts=4"),
-        *("rollouts.max_new_tokens=24", "replay.unfinished=keep", "replay.surplus=2"),
+        *("rollouts.max_new_tokens=24", "order.ahead=1", "order.take=first", "order.rest=put_off"),
+    ),
+    "two steps ahead, put off": (
+        *("model.path=builtin:arithmetic-mixed", "task.digits=[1, 2, 3]", "rollouts.num_slots=6"),
+        *("rollouts.max_new_tokens=24", "order.ahead=2", "order.rest=put_off", "budget.rollouts=small_parts:twice"),
     ),
     "groups of earlier steps": (
         *("replay.groups=fifo", "options.fifo.num=2", "optim.num_epochs=2", "rollouts.num_prompts=4"),

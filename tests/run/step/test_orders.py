@@ -105,7 +105,7 @@ def lacking(run: Run) -> list[Key]:
     return [(each.group.id, index) for each in opens for index in each.to_come]
 
 
-@each("seed", range(300), few=15)
+@each("seed", range(300), few=3)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_every_order_gives_the_tokens_of_one_uninterrupted_round_and_each_rollout_once(
     order: OrderConfig, seed: int
@@ -142,7 +142,7 @@ def resumed(run: Run, seed: int) -> Run:
     return other
 
 
-@each("seed", range(200), few=10)
+@each("seed", range(200), few=3)
 @pytest.mark.parametrize("order", EXACT, ids=str)
 def test_a_resumed_run_trains_on_the_same(order: OrderConfig, seed: int) -> None:
     """Versions too, where nobody thinks in between: an order that stops rollouts is exact without an environment."""
@@ -163,7 +163,7 @@ def test_a_resumed_run_trains_on_the_same(order: OrderConfig, seed: int) -> None
             other = resumed(other, seed)
 
 
-@each("seed", range(100), few=6)
+@each("seed", range(100), few=3)
 @pytest.mark.parametrize("order", [order for order in ORDERS if order.rest == "run"], ids=str)
 def test_a_resumed_run_that_is_not_exact_trains_on_every_question_it_asked(order: OrderConfig, seed: int) -> None:
     run, trained = run_of(order, seed), list[str]()
@@ -195,7 +195,7 @@ def test_the_last_steps_are_the_last_that_are_asked() -> None:
 
 
 @pytest.mark.parametrize("num", [2, 3])
-@each("seed", range(60), few=4)
+@each("seed", range(60), few=1)
 @pytest.mark.parametrize("order", [order for order in ORDERS if order.take == "asked"], ids=str)
 def test_several_processes_have_the_same_desk_as_one(order: OrderConfig, seed: int, num: int) -> None:
     alone = run_of(order, seed)
