@@ -60,11 +60,7 @@ TOKENS = ("trained", "skipped", "discarded", "pruned", "postponed")
 points = pytest.mark.parametrize("name", TREES)
 of_one_step = pytest.mark.parametrize(
     "name",
-    [
-        name
-        for name, tree in TREES.items()
-        if tree["replay"].get("wait", "nothing") == "nothing"
-    ],
+    [name for name, tree in TREES.items() if tree["replay"].get("wait", "nothing") == "nothing"],
 )
 """Points whose groups are asked and trained on in one step; those of others have laws in test_waiting_runs.py."""
 

@@ -21,7 +21,7 @@ from typing import Any
 from podsrl.config.schema import OrderConfig
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError, short
-from podsrl.generate import Generator, Kind, Sampling, Watch
+from podsrl.generate import Generator, Kind, Sampling, Watch, abilities_of
 from podsrl.lib.stages import EXCHANGE
 from podsrl.policy import prompt_ids, replies_ids
 from podsrl.run.step.agreement import check_same_asks
@@ -171,15 +171,16 @@ class Desk:
             self._going_on.release(collected.trained)
 
     def settle(self) -> None:
-        """Before weights are loaded, or the run is saved: let what runs come to where that may happen."""
-        if self._order.rest == "finish":
-            for each in self.rounds:
-                each.read_rest()
-        else:
-            for each in self.rounds:
-                each.read_ended()
-        if self._going_on is not None:
-            self.waiting = tuple(with_completions(self.waiting, self._going_on.ended()))
+        """Before an evaluation or a checkpoint: let nothing run. The next `take` lets go on what was stopped."""
+        stops = self._order.rest != "finish" and {"partial", "start"} <= abilities_of(self.engine)
+        for each in self.rounds:
+            if stops:
+                each.put_off()
+            each.read_rest()
+        if (work := self._going_on) is not None:
+            if stops:
+                work.put_off()
+            self.waiting, self._going_on = tuple(with_completions(self.waiting, work)), None
         self.tally.add(self.engine)
 
     def _ask(self, view_at: ViewAt, step: int, end: float, stage: Stage) -> None:

@@ -59,7 +59,7 @@ class Round:
         """Stop what runs, and read what there is of it."""
         if self.work is not None:
             self.work.put_off()
-            self.read_rest()
+        self.read_rest()
 
 
 @dataclass(slots=True)
