@@ -43,8 +43,8 @@ def _unsure(config: RunConfig, *, talks: bool) -> str:
     is_beside = resolve_generator(config.rollouts.generator, config.options).is_beside or config.scale.generators
     if order.rest == "run":
         clocks = "clocks decide at which token new weights come"
-        lost = "a resumed run lacks the keys and values behind which rollouts went on"
-        return f"with order.rest = 'run' {clocks if is_beside or talks else lost}"
+        stops = "each checkpoint stops what runs, which goes on behind keys and values of the newest weights"
+        return f"with order.rest = 'run' {clocks if is_beside or talks else stops}"
     if order.rest == "finish" or not (is_beside or talks):
         return ""
     whose = "generators that work beside the trainer" if is_beside else "an environment"
