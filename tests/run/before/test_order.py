@@ -19,7 +19,10 @@ FIRST = ("order.ahead=0.25", "order.take=first", "order.rest=put_off", "rollouts
 FIRST_RUNS = ("order.ahead=0.25", "order.take=first", "order.rest=run", "rollouts.num_prompts=8")
 ELSEWHERE = "scale.generators=1"
 NOT_SAME = "this run is not reproducible: "
-LOST = f"{NOT_SAME}with order.rest = 'run' each checkpoint stops what runs, which goes on behind keys and values of the newest weights"
+LOST = (
+    f"{NOT_SAME}with order.rest = 'run' each checkpoint stops what runs, which goes on behind keys and values of the "
+    "newest weights"
+)
 CLOCKS = f"{NOT_SAME}the clocks of generators that work beside the trainer decide "
 TOKENS = f"{NOT_SAME}with order.rest = 'run' clocks decide at which token new weights come"
 
