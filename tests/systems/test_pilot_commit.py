@@ -57,7 +57,7 @@ class Questions:
 
 
 def step_of(filled: Slots, opening: View, questions: Questions) -> tuple[View, list[list[tuple[str, int]]]]:
-    """What the collector makes of a step: its view after the last round, and what each round asked."""
+    """What the desk makes of a step: its view after the last round, and what each round asked."""
     budget, seen, rounds = Budget(filled), opening, list[list[tuple[str, int]]]()
     while asks := budget.ask(seen):
         asked = list[tuple[str, int]]()

@@ -165,8 +165,8 @@ def make_slots(
             does not fill all that it has to, or learns without `state` and `restore`.
 
     Example:
-        >>> make_slots({"steer.close": ["never"]}, {})["steer.close"][0](None, None)
-        False
+        >>> make_slots({"replay.groups": ["nothing"]}, {})["replay.groups"][0](None)
+        ()
     """
     parts: dict[str, Any] = {}
     filled: dict[str, list[Filled]] = {option: [] for option in SLOTS if option in names}

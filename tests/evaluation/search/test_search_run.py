@@ -28,7 +28,7 @@ Write = Callable[[str, int, str], str]
 
 
 class MadeUp:
-    """A collector of a model that writes by a rule, up to the token limit."""
+    """A desk of a model that writes by a rule, up to the token limit."""
 
     def __init__(self, write: Write) -> None:
         self._write, self.asked = write, list[list[Open]]()
@@ -60,12 +60,12 @@ def judged(done: Completion) -> Rollout:
     return rollout(completion=done, text=text, is_correct=answer == "7", is_formatted=True, answer=answer)
 
 
-def searched(collector: MadeUp, search: Search, *, num_questions: int = 1, **named: Any) -> list[Found]:
+def searched(desk: MadeUp, search: Search, *, num_questions: int = 1, **named: Any) -> list[Found]:
     tokenizer = SimpleNamespace(
         batch_decode=lambda rows, skip_special_tokens: ["".join(map(chr, ids)).removesuffix(END) for ids in rows]
     )
     evaluator = SimpleNamespace(
-        collector=collector,
+        desk=desk,
         environment=None,
         tokenizer=tokenizer,
         sampling=Sampling(max_new_tokens=named.pop("limit", 20), stop_token_ids=(ord(END),)),
@@ -89,17 +89,17 @@ def texts(found: Found) -> list[str]:
 
 def test_leaves_go_on_step_by_step_until_the_model_ends_them() -> None:
     steps = {"": "ab.", "ab.": "c.", "ab.c.": f"7{END}"}
-    collector = MadeUp(lambda name, index, text: steps[text])
-    [found] = searched(collector, STEPWISE)
+    desk = MadeUp(lambda name, index, text: steps[text])
+    [found] = searched(desk, STEPWISE)
     assert texts(found) == ["ab.c.7$", "ab.c.7$"]
-    assert (found.num_tokens, len(collector.asked)) == (14, 3)
-    assert [group.group.id for [group] in collector.asked] == ["eval/0/q0", "eval/0/q0/1", "eval/0/q0/2"]
+    assert (found.num_tokens, len(desk.asked)) == (14, 3)
+    assert [group.group.id for [group] in desk.asked] == ["eval/0/q0", "eval/0/q0/1", "eval/0/q0/2"]
 
 
 def test_whole_answers_are_asked_as_an_evaluation_asks_them_in_one_round() -> None:
-    collector = MadeUp(lambda name, index, text: f"a.b.{index}{END}")
-    [found] = searched(collector, SEARCHES["majority"], width=3)
-    [[asked]] = collector.asked
+    desk = MadeUp(lambda name, index, text: f"a.b.{index}{END}")
+    [found] = searched(desk, SEARCHES["majority"], width=3)
+    [[asked]] = desk.asked
     assert (asked.group.id, asked.size, asked.begun) == ("eval/0/q0", 3, ())
     assert texts(found) == ["a.b.0$", "a.b.1$", "a.b.2$"]
 
@@ -108,8 +108,8 @@ def test_a_leaf_that_the_search_drops_costs_its_tokens_and_gives_no_answer() -> 
     def first(leaves: Sequence[Leaf], width: int, rng: np.random.Generator) -> list[int]:
         return [0, 0]
 
-    collector = MadeUp(lambda name, index, text: f"{index}." if not text else f"{index}{END}")
-    [found] = searched(collector, replace(STEPWISE, grow=first))
+    desk = MadeUp(lambda name, index, text: f"{index}." if not text else f"{index}{END}")
+    [found] = searched(desk, replace(STEPWISE, grow=first))
     assert texts(found) == ["0.0$", "0.1$"]
     assert found.num_tokens == 4 + 4
 
@@ -133,9 +133,9 @@ def test_an_answer_at_the_token_limit_has_ended() -> None:
 
 def test_a_leaf_waits_while_it_could_overdraw_the_tokens() -> None:
     # 9 tokens hold one answer of at most 5 at a time: the second begins when the first has used 3, for 9 - 3 >= 5
-    collector = MadeUp(lambda name, index, text: f"a{index}{END}")
-    [found] = searched(collector, SEARCHES["majority"], limit=5, tokens=9)
-    assert [each.size for [each] in collector.asked] == [1, 1]
+    desk = MadeUp(lambda name, index, text: f"a{index}{END}")
+    [found] = searched(desk, SEARCHES["majority"], limit=5, tokens=9)
+    assert [each.size for [each] in desk.asked] == [1, 1]
     assert found.num_tokens == 6 and len(found.group.rollouts) == 2
 
 
@@ -192,11 +192,11 @@ def test_the_text_of_a_step_is_what_follows_the_text_before_it() -> None:
 
 
 def test_what_cannot_be_searched_is_refused() -> None:
-    collector = MadeUp(lambda name, index, text: END)
-    collector.engine = SimpleNamespace(abilities=frozenset())
+    desk = MadeUp(lambda name, index, text: END)
+    desk.engine = SimpleNamespace(abilities=frozenset())
     with pytest.raises(UsageError, match=r"cannot go on .* use rollouts.generator = 'engine'"):
-        searched(collector, STEPWISE)
-    assert len(searched(collector, SEARCHES["majority"])) == 1
+        searched(desk, STEPWISE)
+    assert len(searched(desk, SEARCHES["majority"])) == 1
 
 
 def test_the_answer_with_the_highest_score_is_given_if_a_final_answer_is_in_it() -> None:

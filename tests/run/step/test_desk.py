@@ -1,4 +1,4 @@
-"""The collector: groups in rounds; slow rewards begin while others are generated, and nothing is decoded twice."""
+"""The desk: groups in rounds; slow rewards begin while others are generated, and nothing is decoded twice."""
 
 from __future__ import annotations
 
