@@ -154,9 +154,10 @@ class TaskConfig(Section):
     """The reward function that decides whether an answer has the wanted format (value >= 1), for the accuracy that
     counts correct answers in that format. Default: the task set's own if it is among the rewards, else none."""
     environment: Annotated[str | None, Names("podsrl.score.workers.turns:ENVIRONMENTS")] = None
-    """A function "module:function", `reply(task, turns)`, that answers the model's turns: what it returns is read by
-    the model, which goes on behind it; None ends the rollout. A pair has a reward of the turn behind it, for the reward
-    "environment" (docs/turns.md). Default: the task set's own, if any."""
+    """What answers the model's turns: a function "module:function", `reply(task, turns)`; or a class or a function,
+    `start(task)`, that gives each rollout an object with `hear(text)`. The model reads what is returned, and goes on
+    behind it; None ends the rollout. A pair has a reward of the turn behind it, for the reward "environment"
+    (docs/turns.md). Default: the task set's own, if any."""
     tools: Annotated[tuple[str, ...], BeforeValidator(parse_names)] = ()
     """Functions "module:function" that the model may call, in the form of its chat template, which shows them; it reads
     their results and goes on, and a turn without a call ends the rollout (docs/turns.md). They take the place of
@@ -169,8 +170,8 @@ class TaskConfig(Section):
     the tools; 0: one per core, at most 16."""
     reward_timeout_seconds: PositiveSeconds = 10.0
     """Time limit of a reward function for one completion. Beyond it an answer to a math reward counts as wrong; with
-    a function of your own the rollout is invalid. It also limits each reply of the environment, and the tool calls
-    of a turn."""
+    a function of your own the rollout is invalid. It also limits each call of the environment (a reply, a start, each
+    `hear`, a `close`), and the tool calls of a turn."""
     batch_timeout_seconds: PositiveSeconds = 300.0
     """Time limit of one call of a reward function in TRL's form, which gets all completions of a step; beyond it those
     rollouts are invalid. The limit also holds for loading its module."""

@@ -154,7 +154,7 @@ class _Run:
     def save_what_is_whole(self) -> None:
         """Save, if all is as after a whole step; alone, since other processes do not know of the error.
 
-        A run that is a step ahead would not go on with the same numbers without what was under way and is lost.
+        A run with groups of later steps under way would not go on with the same numbers without those that are lost.
         """
         trainer = self._trainer
         is_whole = trainer.is_between_steps and trainer.learner.version == self._version and not trainer.desk.is_broken
