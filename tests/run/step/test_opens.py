@@ -42,15 +42,15 @@ def test_every_index_that_is_to_come_is_asked_once_in_its_way_from_where_it_stan
     done = {r.completion.index for r in each.group.rollouts} | {b.index for b in each.begun if not b.is_postponed}
     asked_in = [way for way in each.ways for _ in range(way.count)]
     expected = [(i, way.prompt_ids or GROUP.prompt_ids) for i, way in enumerate(asked_in) if i not in done]
-    requests = list(requests_of(each, GROUP.prompt_ids, SAMPLING))
+    requests = list(requests_of(each, each.to_come, GROUP.prompt_ids, SAMPLING))
     assert [(index, request.prompt_ids) for request in requests for index in request.indices] == expected
     assert {i: start for request in requests for i, start in request.starts.items()} == {
         b.index: b for b in each.begun if b.is_postponed
     }
     assert each.size == len(asked_in) and each.to_come == [index for index, _ in expected]
-    assert len({request.id for request in requests}) == len(requests)
-    assert {request.id for request in requests[:1]} <= {GROUP.id}
-    assert {request.stream for request in requests} <= {GROUP.id}
+    assert {request.id for request in requests} <= {GROUP.id}
+    few = each.to_come[::2]
+    assert [i for request in requests_of(each, few, GROUP.prompt_ids, SAMPLING) for i in request.indices] == few
     for one, other in pairwise(requests):  # no two requests where one would do
         is_next = other.first_index == one.indices[-1] + 1
         origins = [asked_in[request.first_index].origin for request in (one, other)]
@@ -59,7 +59,8 @@ def test_every_index_that_is_to_come_is_asked_once_in_its_way_from_where_it_stan
 
 def test_the_rollouts_that_join_a_group_of_three_are_one_request_behind_it() -> None:
     three = replace(GROUP, rollouts=tuple(rollout(index=i) for i in range(3)))
-    [request] = requests_of(Open(group=three, ways=(Way(count=3), Way(count=5))), GROUP.prompt_ids, SAMPLING)
+    each = Open(group=three, ways=(Way(count=3), Way(count=5)))
+    [request] = requests_of(each, each.to_come, GROUP.prompt_ids, SAMPLING)
     assert (request.id, request.first_index, request.num_rollouts) == (GROUP.id, 3, 5)
 
 
