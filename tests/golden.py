@@ -45,6 +45,9 @@ RENAMED: Mapping[str, str | None] = MappingProxyType(
 
 An option with a value, as the cases write it, stands for another with its own value. Empty it once no commit is
 compared that has the old names."""
+REFORMED = ("steps/", "waiting/")
+"""Begins of names of tensors whose form is another: what is under way. Empty it once no commit is compared that has the
+old form."""
 GONE = frozenset({"matmul"})
 """Entries of a state that only older commits have."""
 RECIPES = "src/podsrl/config/recipes"
@@ -245,7 +248,7 @@ def _tensors(data: bytes) -> Json:
     start = 8 + int.from_bytes(data[:8], "little")
     found = {}
     for name, entry in json.loads(data[8:start]).items():
-        if name != "__metadata__":
+        if name != "__metadata__" and not name.startswith(REFORMED):
             begin, end = entry["data_offsets"]
             digest = hashlib.sha256(data[start + begin : start + end]).hexdigest()[:12]
             found[name] = f"{entry['dtype']} {entry['shape']} {digest}"
