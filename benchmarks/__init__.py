@@ -32,6 +32,7 @@ BENCHMARKS = {
     "claims-sums": "claims_sums",
     "systems": "systems",
     "interval-coverage": "interval_coverage",
+    "orders": "orders",
     "soak": "soak.hour",
     "kills": "kills.thousand",
     "reference-solutions": "reference_solutions",

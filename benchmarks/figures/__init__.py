@@ -54,6 +54,7 @@ TABLES = {
     "judges": "judges",
     "kills": "kills",
     "memory": "memory",
+    "orders": "orders",
     "soak": "soak",
     "systems": "systems-measured",
     "trl-accuracy": "trl-accuracy-table",

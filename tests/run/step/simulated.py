@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from podsrl.run.step.closing import Closing, EarlyClose, Whole
 from podsrl.run.step.collected import Collected
 from podsrl.run.step.desk import Desk
 from podsrl.run.step.judge import Judge
-from podsrl.run.step.turns import Silence
+from podsrl.run.step.turns import Silence, no_talks
 from podsrl.run.step.under_way import UnderWay, Work
 from podsrl.run.step.waiting import FirstGroups
 from podsrl.scale.processes import Processes
@@ -63,6 +64,7 @@ class Simulated(Generator):
         self._ended: list[Completion] = []
         self.num_begun: dict[Key, int] = {}
         """How often each rollout was begun without a token."""
+        self._most_steps: float = math.inf
 
     @property
     def num_unfinished(self) -> int:  # type: ignore[override]
@@ -94,7 +96,7 @@ class Simulated(Generator):
             key = job.request_id, job.index
             self._running[job] = next(end for end in self._turns(key) if end > job.num_tokens)
         if self._running and not self._ended:
-            num_steps = min(end - job.num_tokens for job, end in self._running.items())
+            num_steps = int(min(self._most_steps, *(end - job.num_tokens for job, end in self._running.items())))
             self.stats.steps += num_steps
             self.stats.tokens += num_steps * len(self._running)
             for job in self._running:
@@ -107,6 +109,14 @@ class Simulated(Generator):
         found, self._ended = self._ended, []
         return found
 
+    def work_beside(self, num_steps: int) -> None:
+        """So many decode steps for which nobody waits: they are not counted."""
+        ended, stats, self.stats = list[Completion](), self.stats, EngineStats()
+        while self._begun and (left := num_steps - self.stats.steps):
+            self._most_steps = left
+            ended += self.poll()
+        self._ended, self.stats, self._most_steps = ended, stats, math.inf
+
     def abort(self, ids: Iterable[str | Key]) -> None:
         wanted = set(ids)
         for job in list(self._begun):
@@ -118,6 +128,9 @@ class Simulated(Generator):
     def load_weights(self, named_tensors: Any, version: int) -> None:
         assert not self._begun or "load" in self.abilities
         self.version = version
+
+    def close(self) -> None:
+        """It holds nothing."""
 
     def _end(self, job: Job, reason: Any) -> None:
         if self._running.pop(job, None) is not None:
@@ -317,7 +330,7 @@ class Run:
             watch=None,
             kind=kind_of(self.engine),
             num_words=997,
-            **({} if turns is None else {"talks": lambda sampling: Turns(turns, self.thinking)}),
+            talks=no_talks if turns is None else lambda sampling: Turns(turns, self.thinking),
         )
         self.desk.judge = Told(Rewards())
         self.desk.prompt_ids = lambda task: (1,)  # type: ignore[method-assign]

@@ -1,0 +1,295 @@
+"""What the desk is worth: turns without a barrier, decode steps that a step waits for, seconds to an accuracy.
+
+    python -m benchmarks orders                              turns and decode steps: minutes of one core
+    python -m benchmarks orders --seeds 5 --seconds 120      also trains each order: hours of two idle cores
+    python -m benchmarks orders --quick                      small sizes, and a few steps of two trained orders
+
+Turns: the engine generates the rollouts of one step, behind a barrier and without it; the barrier lets none go on
+before all others have ended their turn. Decode steps: the desk without a model, over the lengths of GSM8K's solutions
+and of answers of SmolLM2-135M to GSM8K (benchmarks/judges), in tokens of that model (PODS_DATA, PODS_MODELS). An update
+takes as long as half of the decode steps that `ahead = 0` waits for. Trained runs are kept in a folder, and go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks import barrier, command, runs
+from benchmarks.figures.markdown import table
+from benchmarks.judges.labelled import ANSWERS
+from benchmarks.paired import Json, over_text, speedup, times_text
+from benchmarks.runs import MARKS, Limits, Log, Plan, cost, facts_of, time_of
+from benchmarks.timing import Say, titled
+from podsrl.config.load import load_config
+from podsrl.config.schema import ModelConfig, OrderConfig, RunConfig
+from podsrl.errors import UsageError
+from podsrl.lib.logs import read_lines
+from podsrl.policy import load_tokenizer
+from tests.run.step.simulated import Lengths, Run
+
+NUM_TURNS, SLOTS = (2, 4, 8), (None, 64)
+NUM_PROMPTS, NUM_ROLLOUTS, NUM_SLOTS = 8, 16, 64
+"""Of a simulated step."""
+WARM_STEPS = 10
+"""Of a simulated run, which do not count: "first" takes short groups first."""
+ORDERS = {
+    "`ahead = 0`": OrderConfig(),
+    "1, asked, finish": OrderConfig(ahead=1),
+    "1, asked, put_off": OrderConfig(ahead=1, rest="put_off"),
+    "1, asked, run": OrderConfig(ahead=1, rest="run"),
+    "0.25, first, put_off, `most_age` 4": OrderConfig(ahead=0.25, take="first", rest="put_off", most_age=4),
+    "1, first, put_off": OrderConfig(ahead=1, take="first", rest="put_off"),
+    "1, first, run": OrderConfig(ahead=1, take="first", rest="run"),
+    "4, first, run, `most_age` 4": OrderConfig(ahead=4, take="first", rest="run", most_age=4),
+}
+_RUN, _CHILD = ("order.ahead=1", "order.rest=run"), "scale.generators=1"
+ARMS: dict[str, tuple[str, ...]] = {
+    "`ahead = 0`": (),
+    "1, asked, run": _RUN,
+    "1, asked, run, child process": (*_RUN, _CHILD),
+    "1, asked, finish, child process": ("order.ahead=1", _CHILD),
+    "0.25, first, put_off, `most_age` 4": (
+        *("order.ahead=0.25", "order.take=first", "order.rest=put_off", "order.most_age=4"),
+        "correct.proximal=step_start",
+    ),
+    "2, asked, run": ("order.ahead=2", "order.rest=run"),
+    "2, asked, put_off": ("order.ahead=2", "order.rest=put_off"),
+}
+"""Trained orders -> their options; the others are compared with the first."""
+FIRST = next(iter(ARMS))
+CLOCKS = ("seconds", "step")
+TARGETS = {"steps": 0.5, "columns": 0.9}
+"""Trained recipe -> accuracy."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = runs.new_parser("orders", __doc__, quick="small sizes", part="recipes", parts=TARGETS)
+    parser.add_argument("--seeds", type=int, default=0, help="of each trained order; default: 0, nothing is trained")
+    parser.add_argument("--seconds", type=float, default=120.0, help="CPU seconds of a trainer at most; default: 120")
+    command.measure(parser, arguments, run, lambda result: f"{turns_table(result)}\n\n{orders_table(result)}")
+
+
+def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
+    """Measure all three."""
+    is_quick = options.quick
+    turns = [
+        barrier.turns(name, count, slots, rounds=1 if is_quick else 3, say=titled(say, f"{name}, {count} turns"))
+        for name, count, slots in product((barrier.COLUMNS, barrier.MADE), NUM_TURNS[: 1 if is_quick else 3], SLOTS)
+    ]
+    sets = {name: waits(own, 5 if is_quick else 40, titled(say, name)) for name, own in recorded().items()}
+    records = trained(options, say) if options.seeds or is_quick else {}
+    return {"quick": is_quick, "turns": turns, "waits": sets, "trained": summary(records, options.seeds)}
+
+
+# --- decode steps ---
+
+
+def recorded() -> dict[str, list[int]]:
+    """Tokens of answers to GSM8K's questions, by who wrote them. UsageError: the files are not there."""
+    if "PODS_DATA" not in os.environ:
+        raise UsageError("PODS_DATA is not set: wanted a folder with gsm8k/train.jsonl")
+    tokenizer = load_tokenizer(ModelConfig(path="package:smollm2-135m"))
+    answers = [row for row in read_lines(ANSWERS) if (row["model"], row["task"]) == ("smollm2-135m", "gsm8k")]
+    texts = {
+        "GSM8K's solutions": [row["answer"] for row in read_lines(Path(os.environ["PODS_DATA"]) / "gsm8k/train.jsonl")],
+        "answers of SmolLM2-135M": [row["text"] for row in answers],
+    }
+    return {name: list(map(len, tokenizer(own)["input_ids"])) for name, own in texts.items()}
+
+
+def waits(lengths: Sequence[int], num_steps: int, say: Say = lambda text: None) -> Json:
+    """Decode steps that a step waits for, per group that it trains on, by order; each rollout draws a length.
+
+    Returns:
+        "mean" and "max" of the lengths, "update": decode steps that an update takes, and for each order "one process",
+        "beside" (generators work during the update) and "oldest", the largest age in steps of any beside.
+    """
+    first = waited(ORDERS[FIRST], lengths, num_steps, 0)[0]
+    update, found = round(first * NUM_PROMPTS / 2), dict[str, Json]()
+    for name, order in ORDERS.items():
+        say(name)
+        can_be_alone = order.rest != "finish" or not order.is_ahead
+        beside, oldest = waited(order, lengths, num_steps, update)
+        alone = waited(order, lengths, num_steps, 0)[0] if can_be_alone else None
+        found[name] = {"one process": alone, "beside": beside, "oldest": oldest}
+    return {"mean": fmean(lengths), "max": max(lengths), "update": update, "orders": found}
+
+
+def waited(order: OrderConfig, lengths: Sequence[int], num_steps: int, num_beside: int) -> tuple[float, int]:
+    """Decode steps that a step waits for per group, after the first ones, and the largest age in steps."""
+    own = Run(
+        order=order,
+        length_of=Lengths(0, lambda draw: draw.choice(lengths)),
+        num_prompts=NUM_PROMPTS,
+        num_rollouts=NUM_ROLLOUTS,
+        num_slots=NUM_SLOTS,
+    )
+    before = oldest = num_groups = 0
+    for step in range(WARM_STEPS + num_steps):
+        before = own.num_decode_steps if step == WARM_STEPS else before
+        found = own.take()
+        own.engine.work_beside(num_beside)
+        if step >= WARM_STEPS:
+            versions = [one.completion.oldest_version for each in found.groups for one in each.rollouts]
+            oldest, num_groups = max(oldest, own.version - min(versions)), num_groups + len(found.groups)
+        own.train(found)
+    return round((own.num_decode_steps - before) / num_groups, 3), oldest
+
+
+# --- seconds to an accuracy ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A trained run."""
+
+    recipe: str
+    order: str
+    """A key of `ARMS`."""
+    seed: int
+    rate: float = 3e-4
+    """That of both recipes, for all orders."""
+
+    @property
+    def arm(self) -> str:
+        return f"{self.recipe}: {self.order}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.arm}, seed {self.seed}"
+
+    @property
+    def key(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def at(self, rate: float) -> Trial:
+        return replace(self, rate=rate)
+
+    def config(self) -> RunConfig:
+        own = (f"seed={self.seed}", "threads=1", "model.device=cpu", f"optim.lr={self.rate}")
+        return load_config(self.recipe, [*own, *ARMS[self.order]])
+
+
+def trained(options: argparse.Namespace, say: Say) -> dict[Trial, Json]:
+    """The runs of the seeds: those that are missing are made."""
+    trials = [
+        Trial(recipe=recipe, order=order, seed=seed)
+        for seed, recipe, order in product(range(options.seeds or 1), TARGETS, ARMS)
+    ]
+
+    def limits(trial: Trial, log: Log | None = None, tuning: Log | None = None) -> Limits:
+        return Limits(accuracy=TARGETS[trial.recipe], cpu_seconds=options.seconds)
+
+    plan = Plan(
+        runs=trials,
+        tuned=lambda trial, tuning: (trial.rate, None),
+        limits=limits,
+        marks=replace(MARKS, targets=tuple(sorted(TARGETS.values()))),
+    )
+    quick = {trial: replace(limits(trial), steps=3) for trial in trials if trial.recipe == "columns"}
+    few = dict(list(quick.items())[:2])
+    chosen = options.recipes or tuple(TARGETS)
+    return runs.make(plan, "orders", options, say, few, of=lambda trial: trial.recipe in chosen)[0]
+
+
+def summary(records: Mapping[Trial, Json], num_seeds: int) -> Json:
+    """By recipe and order: seconds and steps to the accuracy, and how many times fewer than with the first order."""
+    recipes: dict[str, dict[str, Json]] = {recipe: {} for recipe in TARGETS}
+    for recipe, order in product(TARGETS, ARMS):
+        own, base = (
+            {trial.seed: each for trial, each in records.items() if (trial.recipe, trial.order) == (recipe, name)}
+            for name in (order, FIRST)
+        )
+        if own:
+            steps = [each["points"]["seconds"][-1] / each["points"]["step"][-1] for each in own.values()]
+            clocks = {clock: compared(base, own, TARGETS[recipe], clock) for clock in CLOCKS}
+            recipes[recipe][order] = {**clocks, "seconds_per_step": round(fmean(steps), 4)}
+    facts = facts_of(records, num_seeds * len(TARGETS) * len(ARMS))
+    return {"recipes": {recipe: each for recipe, each in recipes.items() if each}, "facts": facts}
+
+
+def compared(base: Mapping[int, Json], own: Mapping[int, Json], target: float, clock: str) -> Json:
+    """What an accuracy cost by seed, and how many times more it cost the base on the same seeds; None: it has none."""
+    both = sorted({*own} & {*base})
+    times = [[time_of(arm[seed], target, clock) for seed in both] for arm in (base, own)]
+    fewer = speedup(times[0], times[1], MARKS.growth) if both else None
+    return {"cost": [cost(own[seed], target, clock) for seed in sorted(own)], "fewer": fewer}
+
+
+# --- pages ---
+
+
+def turns_table(result: Json) -> str:
+    """Decode steps of a step's rollouts, behind the barrier and without it."""
+    head = ["task", "turns", "rollouts", "slots", "decode steps behind a barrier", "without", "ratio", "CPU seconds"]
+    rows = [
+        [
+            {barrier.COLUMNS: "`columns`", barrier.MADE: "made, exponential"}[each["task"]],
+            f"{each['turns']}",
+            f"{each['rollouts']}",
+            "one each" if each["slots"] is None else f"{each['slots']}",
+            f"{each['steps']['barrier']}",
+            f"{each['steps']['none']}",
+            f"{each['ratio']:.2f}×",
+            f"{each['cpu_seconds']['barrier']:.2f}, {each['cpu_seconds']['none']:.2f}",
+        ]
+        for each in result["turns"]
+    ]
+    return table(head, rows)
+
+
+def orders_table(result: Json) -> str:
+    """Decode steps that each order waits for, and what each order's runs cost, where any was trained."""
+    sets = list(result["waits"].values())
+    head = ["`ahead`, `take`, `rest`"]
+    for name in result["waits"]:
+        head += [f"{name}: one process", "generators beside", "oldest, steps"]
+    rows = []
+    for order in ORDERS:
+        found = [each["orders"][order] for each in sets]
+        cells = [[each["one process"], each["beside"], each["oldest"]] for each in found]
+        rows.append(
+            [
+                order,
+                *(
+                    "" if one is None else f"{one:.1f}" if isinstance(one, float) else f"{one}"
+                    for each in cells
+                    for one in each
+                ),
+            ]
+        )
+    parts = [table(head, rows)]
+    for recipe, arms in result["trained"]["recipes"].items():
+        at = f"{TARGETS[recipe]:.0%}"
+        head = [
+            "order",
+            f"`{recipe}`: seconds to {at}, seed by seed",
+            "how many times fewer",
+            "steps",
+            "how many times fewer",
+            "seconds per step",
+        ]
+        rows = [
+            [
+                order,
+                *(
+                    cell
+                    for clock in CLOCKS
+                    for cell in (
+                        times_text(each[clock]["cost"]),
+                        over_text(each[clock]["fewer"]) if each[clock]["fewer"] and order != FIRST else "",
+                    )
+                ),
+                f"{each['seconds_per_step']:.3f}",
+            ]
+            for order, each in arms.items()
+        ]
+        parts.append(table(head, rows))
+    return "\n\n".join(parts)
