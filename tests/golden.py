@@ -248,7 +248,7 @@ def _tensors(data: bytes) -> Json:
     start = 8 + int.from_bytes(data[:8], "little")
     found = {}
     for name, entry in json.loads(data[8:start]).items():
-        if name != "__metadata__" and not name.startswith(REFORMED):
+        if name != "__metadata__":
             begin, end = entry["data_offsets"]
             digest = hashlib.sha256(data[start + begin : start + end]).hexdigest()[:12]
             found[name] = f"{entry['dtype']} {entry['shape']} {digest}"
@@ -279,6 +279,7 @@ def first_difference(old: Any, new: Any, where: str = "") -> str | None:
     """Where two values first differ, and how; of configs, which get new options, only what both have is compared."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [key for key in {**old, **new} if (key in old and key in new) or "config" not in where]
+        keys = [key for key in keys if not str(key).startswith(REFORMED)]
         pairs = [(old.get(key, ...), new.get(key, ...), f"{where}, {key}") for key in keys]
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = [(old[i], new[i], f"{where}, {_place(i, old[i])}") for i in range(len(old))]
