@@ -69,6 +69,7 @@ REFUSED = [
     ((*FIRST, "budget.rollouts=harder"), "order.take = 'first'", "budget.rollouts = 'harder'", "'equal'"),
     ((*FIRST, *MIXED), "order.take = 'first'", "steer.close = 'until_mixed'", "steer.close = 'never'"),
     ((*FIRST, *RANDOM), "order.rest = 'put_off'", "steer.prune = 'random'", "steer.prune = 'never'"),
+    ((*FORKED, "steer.prune=quality", "options.quality.at=2"), "steer.prune = 'quality'", "steer.branch = ", "index"),
     ((*RUNS, *FORKED), "order.rest = 'run'", "steer.branch = ", "order.rest = 'finish'"),
     (("order.take=first",), "order.take = 'first' has no effect with order.ahead = 0: set order.ahead above 0"),
     (("order.rest=run",), "order.rest = 'run' has no effect with order.ahead = 0"),

@@ -97,7 +97,12 @@ def _check_counts(config: RunConfig, slots: Slots) -> None:
                 f"{part.option} is shown rollouts that have {late} tokens, and rollouts.max_new_tokens = {limit} ends "
                 f"them: wanted at most {limit - 1}"
             )
-    [branch] = slots["steer.branch"]
+    [prune], [branch] = slots["steer.prune"], slots["steer.branch"]
+    if hasattr(prune.part, "together") and config.steer.branch != "never":
+        raise UsageError(
+            f"{prune.option} lets rollouts go on after it has seen their whole group, and {branch.option} would give a "
+            "fork an index that the group has already; leave one of them out"
+        )
     if getattr(branch.part, "sets_tokens", False) and config.rollouts.stop_strings:
         raise UsageError(
             f"{branch.option} sets tokens, and one of rollouts.stop_strings = {list(config.rollouts.stop_strings)} may "
