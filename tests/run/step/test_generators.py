@@ -44,7 +44,7 @@ def test_generators_take_the_gpus_that_do_not_train(monkeypatch: pytest.MonkeyPa
         (["--rollouts.generator=vllm+http://127.0.0.1"], "HOST:PORT"),
         (["--rollouts.generator=vllm+http://127.0.0.1:8000,"], "HOST:PORT"),
         (["--options.vllm.max_model_len=8"], "rollouts.generator = 'engine'"),
-        (["--steps.name=ahead"], "scale.generators = 1"),
+        (["--order.ahead=1"], "scale.generators = 1"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(pods: Any, options: list[str], named: str) -> None:
