@@ -233,3 +233,17 @@ def test_a_step_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> No
             with pytest.raises(ZeroDivisionError):
                 run.take()
         assert tokens_of(run.take()) == tokens_of(other.take()) or order.take == "first"
+
+
+@each("seed", range(30))
+def test_what_was_put_off_goes_on_before_what_is_asked_later(seed: int) -> None:
+    """So in one process it takes as many decode steps as what was never stopped."""
+    draws = random.Random(seed)
+    ahead, num_prompts, num_slots = draws.choice([1, 2]), draws.randint(1, 4), draws.randint(1, 9)
+    lengths, found = Lengths(seed, lambda draw: draw.randint(1, 30)), []
+    for order in (OrderConfig(ahead=ahead, rest="run"), OrderConfig(ahead=ahead, rest="put_off")):
+        run = Run(order=order, length_of=lengths, num_prompts=num_prompts, num_slots=num_slots)
+        for _ in range(8):
+            run.train(run.take())
+        found.append(run.num_decode_steps)
+    assert found[0] == found[1]

@@ -143,10 +143,11 @@ class Desk:
         if not self.rounds:
             self.position = position
         try:
+            with stage("generate"):
+                self._let_go_on()
             self._ask(view_at, step, max(step + 1, min(last, step + 1 + further)), stage)
             own = self.rounds[0]
             with stage("generate"):
-                self._let_go_on()
                 overlapped_seconds = time.perf_counter() - own.since if own.work is not None else 0.0
                 self._read(own)
             load()
@@ -195,7 +196,7 @@ class Desk:
                 self.position, number = view.stream.position, number + 1
 
     def _let_go_on(self) -> None:
-        """Let rounds go on that were put off, or that a checkpoint gave."""
+        """Let rounds go on that were put off, or that a checkpoint gave; later ones begin behind them."""
         for each in self.rounds:
             if each.work is None and any(own.to_come for own in self._processes.share(each.opens)):
                 each.work, each.since = self._work(each.opens), time.perf_counter()
