@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from benchmarks.paired import Json
@@ -24,6 +24,8 @@ from podsrl.tasks import columns
 from podsrl.types import Completion, Open, Task, Way
 
 COLUMNS, MADE = "columns", "made"
+COLUMN_TOKENS = 10
+"""Most tokens of a rollout for each turn, as in the recipe."""
 MADE_ROLLOUTS, MEAN_TOKENS, MOST_TOKENS = 16, 20, 128
 """Of the made task: per question, and of a turn."""
 
@@ -101,9 +103,9 @@ class AtOnce:
         """There is no time limit."""
 
 
-def sums(digits: int, count: int) -> list[Task]:
+def sums(digits: int, count: int, seed: int) -> list[Task]:
     """Sums as of the task `columns`, of any number of digits."""
-    draw, found = random.Random(0), list[Task]()
+    draw, found = random.Random(seed), list[Task]()
     for _ in range(count):
         one, other = (draw.randrange(10 ** (digits - 1), 10**digits) for _ in range(2))
         task = Task(id=f"{one}+{other}", prompt=f"What is {one} + {other}?\n", answer=str(one + other))
@@ -112,13 +114,13 @@ def sums(digits: int, count: int) -> list[Task]:
 
 
 def turns(name: str, num_turns: int, num_slots: int | None, *, rounds: int = 3, say: Say = lambda text: None) -> Json:
-    """Decode steps, and the median of their CPU seconds, of one step's rollouts behind the barrier and without it.
+    """Decode steps, and their CPU seconds, of the rollouts of some steps behind the barrier and without it.
 
     Args:
         name: COLUMNS: sums as in the recipe; MADE: whatever the model says, in turns of made lengths.
         num_turns: of each rollout.
         num_slots: None: one for each rollout.
-        rounds: how often each is timed.
+        rounds: steps, with other questions each.
         say: shows what is measured.
 
     Raises:
@@ -127,15 +129,16 @@ def turns(name: str, num_turns: int, num_slots: int | None, *, rounds: int = 3, 
     is_made = name == MADE
     config = load_config("columns", ["threads=1", "model.device=cpu", *slots_option(num_slots)])
     with closing(Trainer(config)) as trainer:
-        trainer.model.config.max_position_embeddings = 1 << 11  # what it says does not matter here
+        trainer.model.config.max_position_embeddings = 1 << 12  # what it says does not matter here
         environment: Any = AtOnce((lambda task, said: " ") if is_made else columns.reply)
         talks = EnvironmentTalks(environment, trainer.tokenizer, num_turns)
-        sampling = replace(trainer.sampling, max_new_tokens=1 << 10)
+        most = 1 << 11 if is_made else COLUMN_TOKENS * num_turns
+        sampling = replace(trainer.sampling, max_new_tokens=most)
         ways = (Way(count=MADE_ROLLOUTS if is_made else config.rollouts.num_rollouts),)
-        tasks = sums(num_turns - 1, config.rollouts.num_prompts)
-        groups = [new_group(request_id(0, place, task.id), task) for place, task in enumerate(tasks)]
 
-        def generated(*, has_barrier: bool) -> tuple[dict[Key, Completion], int, float]:
+        def generated(number: int, *, has_barrier: bool) -> tuple[dict[Key, Completion], int, float]:
+            tasks = sums(num_turns - 1, config.rollouts.num_prompts, number)
+            groups = [new_group(request_id(number, place, task.id), task) for place, task in enumerate(tasks)]
             clock, trainer.engine.stats = Clock(), EngineStats()
             generator: Any = Lengths(trainer.engine) if is_made else trainer.engine
             generator = Barrier(generator) if has_barrier else generator
@@ -147,25 +150,26 @@ def turns(name: str, num_turns: int, num_slots: int | None, *, rounds: int = 3, 
 
         made = take_turns(
             {
-                "barrier": lambda number: generated(has_barrier=True),
-                "none": lambda number: generated(has_barrier=False),
+                "barrier": lambda number: generated(number, has_barrier=True),
+                "none": lambda number: generated(number, has_barrier=False),
             },
             rounds,
             say,
         )
-    rollouts, steps, _ = made["none"][0]
-    tokens = tokens_of(rollouts)
-    if any(tokens_of(found) != tokens for each in made.values() for found, _, _ in each):
-        raise PodsError(f"{name}, {num_turns} turns: the barrier changed a token")
+    for (behind, *_), (without, *_) in zip(made["barrier"], made["none"], strict=True):
+        if tokens_of(behind) != tokens_of(without):
+            raise PodsError(f"{name}, {num_turns} turns: the barrier changed a token")
+    rollouts = [done for found, *_ in made["none"] for done in found.values()]
+    steps = {arm: sum(each[1] for each in many) for arm, many in made.items()}
     return {
         "task": name,
         "turns": num_turns,
-        "mean_turns": round(fmean(len(done.turns) for done in rollouts.values()), 3),
-        "rollouts": len(rollouts),
+        "mean_turns": round(fmean(len(done.turns) for done in rollouts), 3),
+        "rollouts": len(rollouts) // rounds,
         "slots": num_slots,
-        "steps": {arm: each[0][1] for arm, each in made.items()},
-        "ratio": round(made["barrier"][0][1] / steps, 3),
-        "cpu_seconds": {arm: round(median(each[2] for each in many), 3) for arm, many in made.items()},
+        "steps": {arm: round(total / rounds, 1) for arm, total in steps.items()},
+        "ratio": round(steps["barrier"] / steps["none"], 3),
+        "cpu_seconds": {arm: round(sum(each[2] for each in many) / rounds, 3) for arm, many in made.items()},
     }
 
 

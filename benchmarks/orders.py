@@ -80,7 +80,7 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     """Measure all three."""
     is_quick = options.quick
     turns = [
-        barrier.turns(name, count, slots, rounds=1 if is_quick else 3, say=titled(say, f"{name}, {count} turns"))
+        barrier.turns(name, count, slots, rounds=1 if is_quick else 2, say=titled(say, f"{name}, {count} turns"))
         for name, count, slots in product((barrier.COLUMNS, barrier.MADE), NUM_TURNS[: 1 if is_quick else 3], SLOTS)
     ]
     sets = {name: waits(own, 5 if is_quick else 40, titled(say, name)) for name, own in recorded().items()}
@@ -191,7 +191,7 @@ def trained(options: argparse.Namespace, say: Say) -> dict[Trial, Json]:
         runs=trials,
         tuned=lambda trial, tuning: (trial.rate, None),
         limits=limits,
-        marks=replace(MARKS, targets=tuple(sorted(TARGETS.values()))),
+        marks=replace(MARKS, targets=tuple(sorted(TARGETS.values())), is_later=True),
     )
     quick = {trial: replace(limits(trial), steps=3) for trial in trials if trial.recipe == "columns"}
     few = dict(list(quick.items())[:2])
@@ -235,8 +235,8 @@ def turns_table(result: Json) -> str:
             f"{each['turns']}",
             f"{each['rollouts']}",
             "one each" if each["slots"] is None else f"{each['slots']}",
-            f"{each['steps']['barrier']}",
-            f"{each['steps']['none']}",
+            f"{each['steps']['barrier']:.0f}",
+            f"{each['steps']['none']:.0f}",
             f"{each['ratio']:.2f}×",
             f"{each['cpu_seconds']['barrier']:.2f}, {each['cpu_seconds']['none']:.2f}",
         ]

@@ -16,13 +16,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from benchmarks import command, files
 from benchmarks.paired import Finished, Json, Time
-from benchmarks.timing import Say, Taken, one_thread, titled
+from benchmarks.timing import Say, one_thread, titled
 from podsrl.compare import time_to_accuracy
 from podsrl.config.load import dump
 from podsrl.config.schema import RunConfig
@@ -30,10 +31,14 @@ from podsrl.errors import UsageError
 from podsrl.lib.stages import STAGES
 from podsrl.lib.time_left import time_text
 
+if TYPE_CHECKING:
+    from benchmarks.our_arm import OurArm
+
 LOST, LOST_FROM = 0.9, 50
 """Of the first accuracy: what has fallen below it and stays there does not come back; and the steps from which on."""
 TUNE_SEEDS = (100, 101)
 """Used for nothing else."""
+_COUNTS = ("step", "seconds", "cpu_seconds", "rollouts", "tokens", "trained", "decode_steps", "accuracy")
 _RUN_SECONDS = 25.0
 """Of a run, evaluations included, until there is a mean of real ones."""
 
@@ -95,6 +100,9 @@ class Marks:
     """Of the steps, from one evaluation to the next."""
     patience: int = 0
     """A run ends when so many evaluations in a row are below `LOST` of its first; 0: never."""
+    is_later: bool = False
+    """A run trains up to another limit than the accuracy, and copies of its weights are evaluated afterwards: so what
+    is under way gains nothing while an evaluation runs, which does not count."""
 
     def after(self, step: int) -> int:
         """The step after which is evaluated next.
@@ -289,7 +297,7 @@ def run_once(run: Run, limits: Limits, log: Log, say: Say = lambda text: None, m
     if log.holds(run, limits):
         return log.records[run.key]
     with one_thread():
-        found = train(run.config(), limits, say, marks)
+        found = (train_first if marks.is_later else train)(run.config(), limits, say, marks)
     return log.add(
         run,
         {
@@ -314,14 +322,13 @@ def train(config: RunConfig, limits: Limits, say: Say = lambda text: None, marks
     from benchmarks.our_arm import OurArm
     from podsrl.run.evaluate import evaluate
 
-    counts = ("step", "seconds", "cpu_seconds", "rollouts", "tokens", "trained", "decode_steps", "accuracy")
-    points: dict[str, list[Any]] = {name: [] for name in counts}
+    points: dict[str, list[Any]] = {name: [] for name in _COUNTS}
     done: dict[str, Any] = dict.fromkeys(points, 0)
     stages = dict.fromkeys(STAGES, 0.0)
     with closing(OurArm(config)) as arm:
         end = ""
         while not end:
-            if done["step"] >= limits.steps or done["cpu_seconds"] >= limits.cpu_seconds:
+            if _is_over(done, limits):
                 end = "limit"
             is_low = arm.metrics.get("accuracy/all", 1.0) < marks.targets[0] / 2
             if end or not points["step"] or (done["step"] >= marks.after(points["step"][-1]) and not is_low):
@@ -334,13 +341,51 @@ def train(config: RunConfig, limits: Limits, say: Say = lambda text: None, marks
             elif not end and marks.is_lost(points["step"], points["accuracy"]):
                 end = "limit"
             if not end:
-                _count(arm.step(), arm.metrics, done, stages)
-                done["decode_steps"] += arm.num_decode_steps
+                _step(arm, done, stages)
+    return _record(config, points, stages, done["step"], end, marks)
+
+
+def train_first(config: RunConfig, limits: Limits, say: Say = lambda text: None, marks: Marks = MARKS) -> Json:
+    """As `train`, but for `Marks.is_later`: the first evaluations in a row at the accuracy are the last ones."""
+    from benchmarks.our_arm import OurArm
+    from podsrl.run.evaluate import evaluate
+
+    points: dict[str, list[Any]] = {name: [] for name in _COUNTS}
+    done: dict[str, Any] = dict.fromkeys(points, 0)
+    stages, kept = dict.fromkeys(STAGES, 0.0), list[tuple[Json, Any]]()
+    with closing(OurArm(config)) as arm:
+        while not kept or not _is_over(done, limits):
+            if kept:
+                _step(arm, done, stages)
+            if not kept or done["step"] >= marks.after(kept[-1][0]["step"]) or _is_over(done, limits):
+                say(f"step {done['step']}, {done['seconds']:.1f} seconds")
+                kept.append((dict(done), deepcopy(arm.model.state_dict())))
+        arm.trainer.settle()
+        for then, weights in kept:
+            arm.model.load_state_dict(weights)
+            arm.trainer.learner.publish(arm.trainer.engine)
+            then["accuracy"] = round(evaluate(arm.trainer).result.accuracy, 6)
+            for name, values in points.items():
+                values.append(round(then[name], 4))
+            say(f"step {then['step']}, accuracy {then['accuracy']:.1%}")
+            if is_held(points["accuracy"], limits.accuracy):
+                break
+    end = "reached" if is_held(points["accuracy"], limits.accuracy) else "limit"
+    return _record(config, points, stages, done["step"], end, marks)
+
+
+def _is_over(done: Json, limits: Limits) -> bool:
+    return bool(done["step"] >= limits.steps or done["cpu_seconds"] >= limits.cpu_seconds)
+
+
+def _record(
+    config: RunConfig, points: Json, stages: Mapping[str, float], num_steps: int, end: str, marks: Marks
+) -> Json:
     return {
         "config": config_digest(config),
         "points": points,
         "reached": {f"{target:g}": first_at(points, target) for target in marks.targets},
-        "stages": {stage: round(total / max(1, done["step"]), 6) for stage, total in stages.items()},
+        "stages": {stage: round(total / max(1, num_steps), 6) for stage, total in stages.items()},
         "end": end,
     }
 
@@ -351,9 +396,11 @@ def config_digest(config: RunConfig) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _count(taken: Taken, metrics: Mapping[str, Any], done: Json, stages: dict[str, float]) -> None:
-    """Add one step to what the run has taken."""
+def _step(arm: OurArm, done: Json, stages: dict[str, float]) -> None:
+    """Train a step, and add it to what the run has taken."""
+    taken, metrics = arm.step(), arm.metrics
     done["step"] += 1
+    done["decode_steps"] += arm.num_decode_steps
     done["seconds"] += taken.seconds
     done["cpu_seconds"] += taken.cpu_seconds
     done["rollouts"] += metrics["rollouts/all"] + metrics["rollouts/left_out"]
