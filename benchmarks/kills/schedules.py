@@ -62,6 +62,14 @@ SCHEDULES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {**_SMALL, "optim.num_minibatches": "2", "correct.proximal": "average", "correct.weight": "mask"},
     ),
     "groups that wait": ("systems/april", {**MIXED, "order.ahead": "1.0", "rollouts.num_slots": "9"}),
+    "two steps ahead, put off": (
+        "pods",
+        {**_SMALL, "order.ahead": "2", "order.rest": "put_off", "rollouts.num_slots": "6", "budget.enough": "mixed"},
+    ),
+    "two steps ahead, run": (
+        "pods",
+        {**_SMALL, "order.ahead": "2", "order.rest": "run", "rollouts.num_slots": "6", "optim.num_epochs": "2"},
+    ),
     "a buffer of pilots": (
         "systems/pilot_commit",
         {**MIXED, "options.pilot.pilots": "3", "optim.num_minibatches": "2"},
