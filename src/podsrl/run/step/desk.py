@@ -145,9 +145,8 @@ class Desk:
         try:
             with stage("generate"):
                 self._let_go_on()
-            self._ask(view_at, step, max(step + 1, min(last, step + 1 + further)), stage)
-            own = self.rounds[0]
-            with stage("generate"):
+                self._ask(view_at, step, max(step + 1, min(last, step + 1 + further)))
+                own = self.rounds[0]
                 overlapped_seconds = time.perf_counter() - own.since if own.work is not None else 0.0
                 self._read(own)
             load()
@@ -157,7 +156,8 @@ class Desk:
                     for each in self.rounds:
                         each.put_off()
             elif order.take == "asked" and order.is_ahead:
-                self._ask(view_at, step, min(last, step + 2 + further), stage)
+                with stage("generate"):
+                    self._ask(view_at, step, min(last, step + 2 + further))
         except Exception:
             self._give_up()
             raise
@@ -184,16 +184,15 @@ class Desk:
             self.waiting, self._going_on = tuple(with_completions(self.waiting, work)), None
         self.tally.add(self.engine)
 
-    def _ask(self, view_at: ViewAt, step: int, end: float, stage: Stage) -> None:
+    def _ask(self, view_at: ViewAt, step: int, end: float) -> None:
         """Ask the first rounds of steps before `end`, of those that may be under way; they begin now."""
         number = self.rounds[-1].view.step + 1 if self.rounds else step
-        with stage("generate"):
-            while number < min(end, step + 1 + (self._order.most_age or math.inf)):
-                view = self._closing.opening(view_at(number, self.position), self.waiting)
-                view = replace(view, waiting=tuple(each.group for each in self.waiting))
-                first = self.waiting if self._waits is None and not self.rounds else ()
-                self.rounds.append(self._begun(view, {}, first))
-                self.position, number = view.stream.position, number + 1
+        while number < min(end, step + 1 + (self._order.most_age or math.inf)):
+            view = self._closing.opening(view_at(number, self.position), self.waiting)
+            view = replace(view, waiting=tuple(each.group for each in self.waiting))
+            first = self.waiting if self._waits is None and not self.rounds else ()
+            self.rounds.append(self._begun(view, {}, first))
+            self.position, number = view.stream.position, number + 1
 
     def _let_go_on(self) -> None:
         """Let rounds go on that were put off, or that a checkpoint gave; later ones begin behind them."""
@@ -203,8 +202,7 @@ class Desk:
 
     def _read(self, own: Round) -> None:
         """Read a round of the step that is taken; what is left of it goes on, or is put off."""
-        if (work := own.work) is None:
-            return
+        work = own.work or Work(self._under_way, self.sampling, self.prompt_ids)
         own.opens = self._closing.read(own.view, own.opens, work, self.judge)
         if self._order.take == "first" and self._order.rest == "run":
             self._going_on, own.work = work, None
@@ -223,7 +221,8 @@ class Desk:
             with stage("generate"):
                 step = self._begun(view, opens)
                 self.position = view.stream.position
-                self._read(step)
+                if step.opens:
+                    self._read(step)
         if self._repairs is not None:
             longer = self._repaired(view, opens, stage)
             opens |= {each.group.id: each for each in longer}
