@@ -9,7 +9,7 @@ import pytest
 from podsrl.generate import EngineStats, Generator
 from podsrl.lib.stages import FATES
 from podsrl.run.metrics import step_metrics
-from podsrl.run.step import collect
+from podsrl.run.step import round as rounds
 from podsrl.run.step.round import take_stats
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
@@ -67,7 +67,7 @@ def test_what_the_engine_drew_is_generated_and_the_fates_tell_where_it_is(
         drawn.append(found[0].tokens)
         return found
 
-    monkeypatch.setattr(collect, "take_stats", counted)
+    monkeypatch.setattr(rounds, "take_stats", counted)
     trainer, shared = Trainer(config_of(*SIZES, *CASES[name], recipe="mixed" if name == "scope" else "pods")), 0
     try:
         for _ in range(2):

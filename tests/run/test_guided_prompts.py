@@ -56,12 +56,12 @@ class Seen(Generator):
         return self.engine.abilities
 
 
-def test_the_two_prompts_of_a_group_are_requests_of_one_stream_with_indices_that_go_on() -> None:
+def test_the_two_prompts_of_a_group_are_requests_of_one_id_with_indices_that_go_on() -> None:
     trainer = Trainer(config_of())
     trainer.engine = seen = Seen(trainer.engine)
     groups = trainer.sample().groups
     for place, group in enumerate(groups):
-        asked = [request for request in seen.requests if request.stream == group.id]
+        asked = [request for request in seen.requests if request.id == group.id]
         own = prompt_ids(trainer.tokenizer, group.task)
         shown = prompt_ids(trainer.tokenizer, Task(id="a", prompt=f"{BEFORE}{group.task.prompt}", answer=""))
         expected = [(0, 6, own), (6, 2, own)] if place % 2 else [(0, 6, shown), (6, 1, own), (7, 1, shown)]

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import podsrl
 from podsrl.config.schema import BudgetConfig
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
-from podsrl.generate import Request
+from podsrl.generate import Request, Watch
 from podsrl.lib.seeds import derive
 from podsrl.run.due import Due
 from podsrl.run.loop import train
@@ -161,7 +160,7 @@ def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_
             for r in group.rollouts
         )
         asked = Open(group=replace(group, rollouts=()), ways=ways)
-        whole = trainer.engine.generate(requests_of(asked, group.prompt_ids, trainer.sampling))
+        whole = trainer.engine.generate(requests_of(asked, asked.to_come, group.prompt_ids, trainer.sampling))
         found = {completion.index: completion.token_ids for completion in whole}
         assert found == {r.completion.index: r.completion.token_ids for r in group.rollouts}
         assert sorted(found) == list(range(len(group.rollouts)))
@@ -176,17 +175,22 @@ class Stopped(BaseException):
 
 def stop_in_round(trainer: Trainer, number: int, patch: pytest.MonkeyPatch) -> None:
     """In the next step, amid the completions of a round."""
-    whole, rounds = trainer.engine.generate, iter(range(99))
+    submit, poll, rounds = trainer.engine.submit, trainer.engine.poll, list[int]()
 
-    def generate(requests: Iterable[Request]) -> Iterator[Completion]:
-        found = whole(requests)
-        if next(rounds) == number:
-            yield from islice(found, 2)
+    def submitted(requests: Iterable[Request], *, watch: Watch | None = None) -> None:
+        rounds.append(1)
+        submit(requests, watch=watch)
+
+    def polled(seconds: float | None = None) -> Sequence[Completion]:
+        found = poll(seconds)
+        if found and len(rounds) == number + 1:
+            rounds.append(0)  # once
             raise Stopped
-        yield from found
+        return found
 
     with patch.context() as stopping:
-        stopping.setattr(trainer.engine, "generate", generate)
+        stopping.setattr(trainer.engine, "submit", submitted)
+        stopping.setattr(trainer.engine, "poll", polled)
         with pytest.raises(Stopped):
             training_step(trainer)
 
@@ -198,8 +202,8 @@ def test_stopped_in_any_round_a_step_is_repeated_bit_for_bit(
     whole, resumed = trainer_at(TREES[name]), trainer_at(TREES[name])
     training_step(whole)
     checkpoint, calls = saved(whole, tmp_path), list[int]()
-    generate = whole.engine.generate
-    monkeypatch.setattr(whole.engine, "generate", lambda requests: [calls.append(1), generate(requests)][1])  # type: ignore[func-returns-value]
+    submit = whole.engine.submit
+    monkeypatch.setattr(whole.engine, "submit", lambda asked, **watch: [calls.append(1), submit(asked, **watch)])  # type: ignore[func-returns-value]
     wanted = [outcome(whole, training_step(whole))]
     num_rounds = len(calls)
     wanted.append(outcome(whole, training_step(whole)))

@@ -151,8 +151,8 @@ def test_a_step_that_is_watched_when_a_checkpoint_is_saved_has_its_forks(tmp_pat
     trainer = trainer_of(*LEARNED, *FORKED, "order.ahead=1", "rollouts.generator=beside:beside")
     steps(trainer, 1)
     trainer.save(tmp_path, EXTRA)
-    begun = trainer.desk.round
-    assert begun is not None and [each.size for each in begun.opens] == [9, 9]
+    [begun] = trainer.desk.rounds
+    assert [each.size for each in begun.opens] == [9, 9]
 
 
 def test_two_generators_in_other_processes_watch_as_one_here_does() -> None:

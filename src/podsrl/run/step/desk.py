@@ -141,7 +141,8 @@ class Desk:
         order = self._order
         further = order.ahead if order.take == "asked" and order.rest != "finish" else 0
         if not self.rounds:
-            self.position = position
+            self.position, self.tally = position, Tally()
+            take_stats(self.engine)  # of a step that failed
         try:
             with stage("generate"):
                 self._let_go_on()
@@ -158,7 +159,7 @@ class Desk:
             elif order.take == "asked" and order.is_ahead:
                 with stage("generate"):
                     self._ask(view_at, step, min(last, step + 2 + further))
-        except Exception:
+        except BaseException:
             self._give_up()
             raise
         return found
@@ -254,9 +255,9 @@ class Desk:
             each.read_ended()
             each.work = None
         self._going_on = None
-        self._under_way.drop_all()
         if not self._order.is_ahead:
             self.rounds.clear()
+        self._under_way.drop_all()
 
     def _repaired(self, view: View, opens: Mapping[str, Open], stage: Stage) -> list[Open]:
         """The groups that get repaired rollouts, with these."""
