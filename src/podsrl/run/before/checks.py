@@ -23,7 +23,10 @@ _ABILITIES = {
     "start": ("rollouts that go on behind given tokens", _ENGINE),
     "partial": ("the tokens of rollouts that it stops", _ENGINE),
     "watch": ("rollouts that are seen while they are generated", _ENGINE),
-    "beside": ("generation beside the update", "set scale.generators = 1, name servers, or set order.ahead = 0"),
+    "beside": (
+        "generation beside the update",
+        "set scale.generators = 1, name servers, set order.rest = 'put_off', or set order.ahead = 0",
+    ),
     "load": ("new weights while rollouts run", "set order.rest = 'finish' or 'put_off'"),
 }
 """Ability of a generator -> what it is, and where to find it."""
