@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
@@ -84,8 +85,19 @@ def node(cluster: RayCluster) -> Any:
 
 @pytest.fixture(scope="module")
 def shared_pool(cluster: RayCluster, node: Any, model: Any, tiny_model_folder: Path) -> Iterator[Pool]:
-    with closing(pool_of_two(cluster, tiny_model_folder, model, seed=0)) as made:
+    import ray
+
+    made, shutdown, late = pool_of_two(cluster, tiny_model_folder, model, seed=0), ray.shutdown, list[str]()
+
+    def end() -> None:
+        late.extend(thread.name for thread in threading.enumerate() if thread.name.startswith("Ray generator"))
+        shutdown()
+
+    with closing(made), pytest.MonkeyPatch.context() as patch:
         yield made
+        patch.setattr(ray, "shutdown", end)
+        made.close()
+    assert not late  # the next call of a thread that still reads would start a cluster
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from podsrl.lib.child import Lost
 from podsrl.scale.generators.child import Service
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.ray_cluster import (
+    CLOSE_SECONDS,
     START_SECONDS,
     Amounts,
     Cluster,
@@ -76,6 +77,7 @@ class RayGenerator(RemoteGenerator):
     def close(self) -> None:
         """End the actor."""
         self._kill()
+        self._reader.join(CLOSE_SECONDS)  # once Ray is shut down, its next call would start a cluster
 
     def _send(self, head: dict[str, Any], body: bytes, data: Any) -> None:
         """Ray resolves a reference to weights on the actor's node, and keeps the order of messages."""

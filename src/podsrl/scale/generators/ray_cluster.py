@@ -26,15 +26,18 @@ Amounts = Mapping[str, float]
 """What a node has or an actor takes, as Ray names it: {"CPU": 1, "GPU": 0.5}."""
 START_SECONDS = 180.0
 """Limit for a cluster or an actor to start: a busy machine needs a minute."""
+CLOSE_SECONDS = 10.0
+"""Limit for one to end by itself."""
 VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a process without a GPU keeps CUDA_VISIBLE_DEVICES as it is
     "RAY_BACKEND_LOG_LEVEL": "error",
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # no call starts a cluster, such as a late one of a thread
 }
 """Environment variables for Ray, in every process of ours that imports it."""
 _PATIENCE = {"RAY_gcs_rpc_server_connect_timeout_s": "5", "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
 """At an address that is no cluster, Ray would wait for 80 seconds."""
-_CONNECT_SECONDS, _CLOSE_SECONDS = 3.0, 10.0
+_CONNECT_SECONDS = 3.0
 
 
 class Cluster:
@@ -71,7 +74,7 @@ class Cluster:
     def close(self) -> None:
         """End the child and what it has started."""
         self._child.channel.close()
-        self._child.wait(_CLOSE_SECONDS)
+        self._child.wait(CLOSE_SECONDS)
         self._child.kill()
         self._folder.cleanup()
 

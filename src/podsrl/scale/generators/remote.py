@@ -64,7 +64,8 @@ class RemoteGenerator(Generator):
         self._answers: dict[int, dict[str, Any] | None] = {0: None}  # number -> answer; None: it is due
         self._is_busy, self._last_submit, self._since = False, 0, time.monotonic()
         self._loss: PodsError | None = None
-        threading.Thread(target=_read, args=(weakref.ref(self), receive), daemon=True, name=name).start()
+        self._reader = threading.Thread(target=_read, args=(weakref.ref(self), receive), daemon=True, name=name)
+        self._reader.start()
         with suppress(LostGenerator):  # the first call says so
             head = {"call": "start", "podsrl": version("podsrl"), "number": 0}
             self._sent(head, pickle.dumps((blueprint,)))
