@@ -98,6 +98,8 @@ class Marks:
     """Accuracies, ascending, whose first evaluations are noted."""
     growth: float = 1.08
     """Of the steps, from one evaluation to the next."""
+    first: int = 1
+    """After the first of all evaluations, none before so many steps."""
     patience: int = 0
     """A run ends when so many evaluations in a row are below `LOST` of its first; 0: never."""
     is_later: bool = False
@@ -108,10 +110,10 @@ class Marks:
         """The step after which is evaluated next.
 
         Example:
-            >>> Marks(growth=1.5).after(10), Marks(growth=1.5).after(1)
-            (15, 2)
+            >>> Marks(growth=1.5).after(10), Marks(growth=1.5).after(1), Marks(first=10).after(0)
+            (15, 2, 10)
         """
-        return max(step + 1, int(self.growth * step))
+        return max(step + 1, int(self.growth * step), self.first)
 
     def is_lost(self, steps: Sequence[int], accuracies: Sequence[float]) -> bool:
         """Whether a run with evaluations of these accuracies after these steps ends.
