@@ -1,13 +1,15 @@
 """What the desk is worth: turns without a barrier, decode steps that a step waits for, seconds to an accuracy.
 
     python -m benchmarks orders                              turns and decode steps: minutes of one core
-    python -m benchmarks orders --seeds 5 --seconds 120      also trains each order: hours of two idle cores
+    python -m benchmarks orders --seeds 5                    also trains each order: two hours of two idle cores
     python -m benchmarks orders --quick                      small sizes, and a few steps of two trained orders
 
 Turns: the engine generates the rollouts of one step, behind a barrier and without it; the barrier lets none go on
 before all others have ended their turn. Decode steps: the desk without a model, over the lengths of GSM8K's solutions
 and of answers of SmolLM2-135M to GSM8K (benchmarks/judges), in tokens of that model (PODS_DATA, PODS_MODELS). An update
-takes as long as half of the decode steps that `ahead = 0` waits for. Trained runs are kept in a folder, and go on.
+takes as long as half of the decode steps that `ahead = 0` waits for. Trained runs are kept in a folder. They say in
+how many steps an order learns; what a step takes is measured in turns behind them, so that all orders have the same
+machine, and both make the seconds.
 """
 
 from __future__ import annotations
@@ -16,17 +18,19 @@ import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from benchmarks import barrier, command, runs
 from benchmarks.figures.markdown import table
 from benchmarks.judges.labelled import ANSWERS
+from benchmarks.our_arm import OurArm
 from benchmarks.paired import Json, over_text, speedup, times_text
 from benchmarks.runs import MARKS, Limits, Log, Plan, cost, facts_of, time_of
-from benchmarks.timing import Say, titled
+from benchmarks.timing import Say, one_thread, titled
 from podsrl.config.load import load_config
 from podsrl.config.schema import ModelConfig, OrderConfig, RunConfig
 from podsrl.errors import UsageError
@@ -54,26 +58,33 @@ ARMS: dict[str, tuple[str, ...]] = {
     "`ahead = 0`": (),
     "1, asked, run": _RUN,
     "1, asked, run, child process": (*_RUN, _CHILD),
-    "1, asked, finish, child process": ("order.ahead=1", _CHILD),
     "0.25, first, put_off, `most_age` 4": (
         *("order.ahead=0.25", "order.take=first", "order.rest=put_off", "order.most_age=4"),
         "correct.proximal=step_start",
     ),
+    "1, asked, finish, child process": ("order.ahead=1", _CHILD),
     "2, asked, run": ("order.ahead=2", "order.rest=run"),
     "2, asked, put_off": ("order.ahead=2", "order.rest=put_off"),
 }
 """Trained orders -> their options; the others are compared with the first."""
 FIRST = next(iter(ARMS))
 CLOCKS = ("seconds", "step")
+PACE_ROUNDS, PACE_STEPS = 4, 10
+"""How often the pace of each order is measured, and over how many steps, of which the first two do not count."""
+Paces = dict[str, dict[str, list[float]]]
+"""Recipe -> order -> seconds per step, one of each round."""
 TARGETS = {"steps": 0.45, "columns": 0.5}
 """Trained recipe -> accuracy."""
+MOST_STEPS = {"steps": 28, "columns": 45}
+"""Of a run of the recipe."""
+ARMS_OF = {"steps": [*ARMS][:4], "columns": [*ARMS]}
+"""Recipe -> its orders."""
 LATER = replace(MARKS, targets=tuple(sorted(TARGETS.values())), growth=1.1, first=10, is_later=True)
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = runs.new_parser("orders", __doc__, quick="small sizes", part="recipes", parts=TARGETS)
     parser.add_argument("--seeds", type=int, default=0, help="of each trained order; default: 0, nothing is trained")
-    parser.add_argument("--seconds", type=float, default=120.0, help="CPU seconds of a trainer at most; default: 120")
     command.measure(parser, arguments, run, lambda result: f"{turns_table(result)}\n\n{orders_table(result)}")
 
 
@@ -86,7 +97,9 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     ]
     sets = {name: waits(own, 5 if is_quick else 40, titled(say, name)) for name, own in recorded().items()}
     records = trained(options, say) if options.seeds or is_quick else {}
-    return {"quick": is_quick, "turns": turns, "waits": sets, "trained": summary(records, options.seeds)}
+    of_recipes = {recipe: [order for order in ARMS if _any(records, recipe, order)] for recipe in TARGETS}
+    pace = paces(of_recipes, 1 if is_quick else PACE_ROUNDS, 3 if is_quick else PACE_STEPS, say)
+    return {"quick": is_quick, "turns": turns, "waits": sets, "trained": summary(records, pace, options.seeds)}
 
 
 # --- decode steps ---
@@ -182,11 +195,12 @@ def trained(options: argparse.Namespace, say: Say) -> dict[Trial, Json]:
     """The runs of the seeds: those that are missing are made."""
     trials = [
         Trial(recipe=recipe, order=order, seed=seed)
-        for seed, recipe, order in product(range(options.seeds or 1), TARGETS, ARMS)
+        for seed, recipe in product(range(options.seeds or 1), TARGETS)
+        for order in ARMS_OF[recipe]
     ]
 
     def limits(trial: Trial, log: Log | None = None, tuning: Log | None = None) -> Limits:
-        return Limits(accuracy=TARGETS[trial.recipe], cpu_seconds=options.seconds)
+        return Limits(accuracy=TARGETS[trial.recipe], cpu_seconds=1e5, steps=MOST_STEPS[trial.recipe])
 
     plan = Plan(
         runs=trials,
@@ -200,7 +214,24 @@ def trained(options: argparse.Namespace, say: Say) -> dict[Trial, Json]:
     return runs.make(plan, "orders", options, say, few, of=lambda trial: trial.recipe in chosen)[0]
 
 
-def summary(records: Mapping[Trial, Json], num_seeds: int) -> Json:
+def _any(records: Mapping[Trial, Json], recipe: str, order: str) -> bool:
+    return any((trial.recipe, trial.order) == (recipe, order) for trial in records)
+
+
+def paces(orders: Mapping[str, Sequence[str]], rounds: int, steps: int, say: Say = lambda text: None) -> Paces:
+    """Seconds per step of each recipe's orders, measured in turns."""
+    found: Paces = {recipe: {order: [] for order in own} for recipe, own in orders.items() if own}
+    for seed, recipe in product(range(rounds), found):
+        for order in found[recipe]:
+            trial = Trial(recipe=recipe, order=order, seed=seed)
+            say(f"seconds per step, round {seed + 1} of {rounds}: {trial.arm}")
+            with one_thread(), closing(OurArm(trial.config())) as arm:
+                taken = [arm.step().seconds for _ in range(steps)]
+            found[recipe][order].append(round(fmean(taken[min(2, steps - 1) :]), 4))
+    return found
+
+
+def summary(records: Mapping[Trial, Json], pace: Paces, num_seeds: int) -> Json:
     """By recipe and order: seconds and steps to the accuracy, and how many times fewer than with the first order."""
     recipes: dict[str, dict[str, Json]] = {recipe: {} for recipe in TARGETS}
     for recipe, order in product(TARGETS, ARMS):
@@ -209,19 +240,32 @@ def summary(records: Mapping[Trial, Json], num_seeds: int) -> Json:
             for name in (order, FIRST)
         )
         if own:
-            steps = [each["points"]["seconds"][-1] / each["points"]["step"][-1] for each in own.values()]
-            clocks = {clock: compared(base, own, TARGETS[recipe], clock) for clock in CLOCKS}
-            recipes[recipe][order] = {**clocks, "seconds_per_step": round(fmean(steps), 4)}
-    facts = facts_of(records, num_seeds * len(TARGETS) * len(ARMS))
+            seconds = [median(pace[recipe][name]) for name in (FIRST, order)]
+            clocks = {
+                clock: compared(base, own, TARGETS[recipe], seconds if clock == "seconds" else (1.0, 1.0))
+                for clock in CLOCKS
+            }
+            first, steps = ([(each, True) for each in pace[recipe][name]] for name in (FIRST, order))
+            faster = speedup(first, steps, 1.0)
+            recipes[recipe][order] = {**clocks, "pace": {"seconds": pace[recipe][order], "fewer": faster}}
+    facts = facts_of(records, num_seeds * sum(map(len, ARMS_OF.values())))
     return {"recipes": {recipe: each for recipe, each in recipes.items() if each}, "facts": facts}
 
 
-def compared(base: Mapping[int, Json], own: Mapping[int, Json], target: float, clock: str) -> Json:
-    """What an accuracy cost by seed, and how many times more it cost the base on the same seeds; None: it has none."""
+def compared(base: Mapping[int, Json], own: Mapping[int, Json], target: float, prices: Sequence[float]) -> Json:
+    """What an accuracy cost by seed, and how many times more it cost the base on the same seeds; None: it has none.
+
+    Args:
+        prices: what a step costs, of the base and of the order.
+    """
     both = sorted({*own} & {*base})
-    times = [[time_of(arm[seed], target, clock) for seed in both] for arm in (base, own)]
+    times = [
+        [(price * steps, is_reached) for seed in both for steps, is_reached in [time_of(arm[seed], target, "step")]]
+        for arm, price in zip((base, own), prices, strict=True)
+    ]
     fewer = speedup(times[0], times[1], LATER.growth) if both else None
-    return {"cost": [cost(own[seed], target, clock) for seed in sorted(own)], "fewer": fewer}
+    costs = [cost(own[seed], target, "step") for seed in sorted(own)]
+    return {"cost": [None if each is None else round(prices[1] * each, 4) for each in costs], "fewer": fewer}
 
 
 # --- pages ---
@@ -276,6 +320,7 @@ def orders_table(result: Json) -> str:
             "steps",
             "how many times fewer",
             "seconds per step",
+            "how many times fewer",
         ]
         rows = [
             [
@@ -288,7 +333,8 @@ def orders_table(result: Json) -> str:
                         over_text(each[clock]["fewer"]) if each[clock]["fewer"] and order != FIRST else "",
                     )
                 ),
-                f"{each['seconds_per_step']:.3f}",
+                f"{median(each['pace']['seconds']):.2f}",
+                over_text(each["pace"]["fewer"]) if order != FIRST else "",
             ]
             for order, each in arms.items()
         ]
