@@ -12,11 +12,11 @@ from podsrl.errors import UsageError
 from podsrl.types import Group
 
 
-def check_train(num_prompts: int, num_train: int, part: str) -> None:
-    """UsageError: a step has more questions than the training set, of which a part chooses the best."""
+def check_train(num_prompts: int, num_train: int, system: str) -> None:
+    """UsageError: a step has more questions than the training set, of which a system chooses the best."""
     if num_prompts > num_train:
         raise UsageError(
-            f"rollouts.num_prompts = {num_prompts}; budget.questions = {part!r} chooses different questions, and the "
+            f"rollouts.num_prompts = {num_prompts}; systems = {system!r} chooses different questions, and the "
             f"training set has {num_train}: lower it, or use more questions"
         )
 

@@ -43,7 +43,7 @@ NONE = -1
 
 
 class Ambiguous:
-    """Grows a part of each group as a tree, for `budget.rollouts`, `steer.prune` and `steer.branch` together.
+    """Asks for the root of each group's tree and for what is missing, and lets the trees branch and end.
 
     A rollout of the tree has the note (first place that its source does not share, the two tokens of the last place if
     that was ambiguous, indices of the rollouts that it comes from, the root first).
@@ -60,7 +60,8 @@ class Ambiguous:
         as_released: whether a place is ambiguous where the probabilities lie further apart than `gap`.
     """
 
-    needs = ("budget.rollouts", "steer.prune", "steer.branch")
+    needs = frozenset({"whole_groups", "free_indices", "no_stop_strings"})
+    breaks = frozenset({"settled_steps"})
     sets_tokens = True
 
     def __init__(
@@ -77,9 +78,7 @@ class Ambiguous:
         as_released: bool = False,
     ) -> None:
         if [step for step, _ in shares] != sorted({0, *(step for step, _ in shares)}):
-            raise UsageError(
-                f"options.ambiguous.shares = {shares}; wanted pairs of ascending steps, the first of them 0"
-            )
+            raise UsageError(f"options.latr.shares = {shares}; wanted pairs of ascending steps, the first of them 0")
         self.at = range(0) if least == 1 else range(until + 1)
         self._least, self._gap, self._as_released = least, gap, as_released
         self._look, self._bounds, self._shares = look, (edits, suffix, rouge), shares
@@ -104,7 +103,14 @@ class Ambiguous:
         assert group.index is not None, "a group of a step has a place in the training set"
         return Ask(index=group.index, num_rollouts=num_rollouts - alive(group), joins=group.id)
 
-    def prune(self, live: Live) -> list[End]:
+    def look(self, live: Live) -> list[End | Fork | Note]:
+        """The ends of branches that are too like their sources, then the forks and notes of the others."""
+        ends = self._ends(live)
+        if ended := {end.key for end in ends}:
+            live = live.only([i for i, key in enumerate(live.keys) if key not in ended])
+        return [*ends, *self._forks(live)]
+
+    def _ends(self, live: Live) -> list[End]:
         """Branches of an age at which they are too like their sources, with what branched from them."""
         ages, ended = dict(zip(live.keys, live.num_tokens, strict=True)), list[End]()
         for key, group, noted in zip(live.keys, live.groups, live.noted, strict=True):
@@ -123,7 +129,7 @@ class Ambiguous:
                 ended += sorted(found, key=lambda end: end.key)
         return ended
 
-    def branch(self, live: Live) -> list[Fork | Note]:
+    def _forks(self, live: Live) -> list[Fork | Note]:
         """A fork of each rollout whose last place was ambiguous, while there is room, and notes of those places."""
         tops, words = (each.tolist() for each in live.logprobs.exp().topk(2))
         acts = list[Fork | Note]()

@@ -58,11 +58,11 @@ class Nudge:
         form: str = f"Follow this approach as your main strategy: {HINT}\n",
     ) -> None:
         if HINT not in form:
-            raise UsageError(f"options.nudge.form = {short(form)}; wanted a text with {HINT} in it")
+            raise UsageError(f"options.nudgerl.form = {short(form)}; wanted a text with {HINT} in it")
         self._read = reader(
             hints,
-            option="options.nudge.hints",
-            wanted=f"a list of at least options.nudge.count = {count} texts",
+            option="options.nudgerl.hints",
+            wanted=f"a list of at least options.nudgerl.count = {count} texts",
             fits=lambda found: (
                 isinstance(found, list | tuple) and len(found) >= count and all(isinstance(hint, str) for hint in found)
             ),
@@ -79,7 +79,7 @@ class Nudge:
         """As many as without. UsageError: fewer rollouts than hints."""
         if num_rollouts < self._count:
             raise UsageError(
-                f"options.nudge.count = {self._count} hints share rollouts.num_rollouts = {num_rollouts}; wanted at "
+                f"options.nudgerl.count = {self._count} hints share rollouts.num_rollouts = {num_rollouts}; wanted at "
                 "least one rollout for each: lower the one or raise the other"
             )
         return num_prompts, num_rollouts
@@ -121,7 +121,7 @@ def behind(task: Task, text: str) -> str | tuple[Mapping[str, str], ...]:
     content = chat[-1]["content"] if chat else task.prompt
     if isinstance(content, TokenMarkup):
         raise UsageError(
-            f"budget.guide = 'nudge': question {task.id!r} is written with special tokens, and a hint behind it would "
+            f"systems = 'nudgerl': question {task.id!r} is written with special tokens, and a hint behind it would "
             "be read as such too; ask in plain text or in messages"
         )
     return (*chat[:-1], {**chat[-1], "content": f"{content}\n{text}"}) if chat else f"{content}{text}"
@@ -141,7 +141,7 @@ class Contexts:
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
     ) -> Sequence[Tensor]:
         """The advantages [m] of each group; those of groups without hints as they are."""
-        return rewrite_chunks("contexts", self._compared, groups, selections, advantages)
+        return rewrite_chunks("nudgerl", self._compared, groups, selections, advantages)
 
     def _compared(self, rollouts: Sequence[Rollout], advantages: Tensor) -> Tensor:
         """[k] advantages that are linear in the rewards, centred at their mean, as every `loss.advantage` nearly is."""

@@ -1,10 +1,10 @@
 """Pilot-Commit (arXiv 2605.26606, and its public code): a few rollouts tell which questions are worth all of them.
 
 Each round asks new questions with `pilots` rollouts each. A question is worth more if the share of its right ones is
-from `lower` to 1 - `upper`: then its group waits in a buffer, in later steps too (`replay.wait`). In each round so many
-of the buffer as the step still lacks, drawn at random, get the rest of their n rollouts. The step trains on these
-groups alone, pilots included (`budget.keep`). The others have told that they are too hard or too easy: they are left
-out, and so are groups that have waited for `most_age` steps.
+from `lower` to 1 - `upper`: then its group waits in a buffer, in later steps too. In each round so many of the buffer
+as the step still lacks, drawn at random, get the rest of their n rollouts. The step trains on these groups alone,
+pilots included. The others have told that they are too hard or too easy: they are left out, and so are groups that have
+waited for `most_age` steps.
 
 The pilots of a group that waited were drawn by older weights; `correct.proximal = "step_start"` is what the authors do,
 who compute their log-probs anew.
@@ -45,8 +45,6 @@ class Pilot:
         UsageError: no share lies from `lower` to 1 - `upper`.
     """
 
-    needs = ("budget.enough", "budget.rollouts", "budget.keep", "replay.wait")
-
     def __init__(
         self,
         *,
@@ -60,8 +58,8 @@ class Pilot:
     ) -> None:
         if lower > 1 - upper:
             raise UsageError(
-                f"options.pilot.upper = {upper} with options.pilot.lower = {lower}: no share is from lower to 1 - "
-                "upper; set one of them lower"
+                f"options.pilot_commit.upper = {upper} with options.pilot_commit.lower = {lower}: no share is from "
+                "lower to 1 - upper; set one of them lower"
             )
         self._pilots, self._lower, self._upper = pilots, lower, upper
         self._wide, self._rounds, self._most_age, self.most_groups = wide, rounds, most_age, size
@@ -100,7 +98,8 @@ class Pilot:
         """The most groups of a round, and the most rollouts of a group. UsageError: n leaves nothing to commit."""
         if self._pilots >= num_rollouts:
             raise UsageError(
-                f"options.pilot.pilots = {self._pilots}: wanted fewer than rollouts.num_rollouts = {num_rollouts}"
+                f"options.pilot_commit.pilots = {self._pilots}: wanted fewer than rollouts.num_rollouts = "
+                f"{num_rollouts}"
             )
         return (self._wide + 1) * num_prompts, num_rollouts
 

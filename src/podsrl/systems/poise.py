@@ -41,7 +41,7 @@ Pairs = list[tuple[int, float]]
 
 
 class States:
-    """Keeps features of its hidden states and entropies with every rollout, for `steer.prune`; it ends none.
+    """Keeps features of its hidden states and entropies with every rollout.
 
     Args:
         at: token counts at which it looks, besides 0; below `rollouts.max_new_tokens`.
@@ -50,7 +50,7 @@ class States:
     def __init__(self, *, at: tuple[Annotated[int, Field(ge=1)], ...] = ()) -> None:
         self.at = sorted({0, *at})
 
-    def prune(self, live: Live) -> list[Note]:
+    def look(self, live: Live) -> list[Note]:
         """The features [2 D + 3] of each rollout, from those it had."""
         hidden, entropies = (each[live.row_of].float().cpu().numpy() for each in (live.hidden, live.entropies))
         found = np.concatenate([hidden, hidden, np.repeat(entropies[:, None], 3, axis=1)], axis=1)
@@ -64,7 +64,7 @@ class States:
 
 
 class Probe:
-    """Advantages against what the features of the other rollouts predict, for `loss.shape`.
+    """Advantages against what the features of the other rollouts predict.
 
     Args:
         ridge: penalty of the regression's squared weights, against a sum of squared errors.
@@ -120,8 +120,8 @@ class Probe:
         pairs = [(noted, others) for noted, others in found if noted]
         if found and not pairs:
             raise UsageError(
-                "loss.shape = 'probe' reads features, and no rollout of the step has any; wanted those that "
-                "steer.prune = 'states' keeps: set it too"
+                "podsrl.systems.poise:Probe reads features, and no rollout of the step has any; wanted those that "
+                "States keeps: set systems = 'poise', which has both"
             )
         if pairs:
             self._ridge.learn(np.array([noted for noted, _ in pairs]), np.array([others for _, others in pairs]))

@@ -50,7 +50,7 @@ ORIGIN = "swarm"
 
 
 class Swarm:
-    """Gives groups of other runs, and writes its own, for `replay.groups`.
+    """Gives groups of other runs, and writes its own.
 
     Args:
         folder: shared by the runs; made where it is missing.
@@ -75,7 +75,7 @@ class Swarm:
         most_bytes: Annotated[int, Field(ge=1)] = 1 << 26,
     ) -> None:
         if name and NAME.fullmatch(name) is None:
-            raise UsageError(f"options.swarm.name = {short(name)}; wanted up to 64 letters, digits, '-', '_', or ''")
+            raise UsageError(f"options.sapo.name = {short(name)}; wanted up to 64 letters, digits, '-', '_', or ''")
         self._folder, self._name = Path(folder), name
         self._num, self._window, self._most_bytes = num, window, most_bytes
         self._tokenizer: Any = None
@@ -91,11 +91,11 @@ class Swarm:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"options.swarm.folder = {str(self._folder)!r}: {error.strerror}; name another") from None
+            raise UsageError(f"options.sapo.folder = {str(self._folder)!r}: {error.strerror}; name another") from None
         if not os.access(self._folder, os.W_OK | os.X_OK):
-            raise UsageError(f"options.swarm.folder = {str(self._folder)!r} cannot be written; name another")
+            raise UsageError(f"options.sapo.folder = {str(self._folder)!r} cannot be written; name another")
 
-    def groups(self, view: View) -> Sequence[Group]:
+    def recall(self, view: View) -> Sequence[Group]:
         """Some of other runs' newest groups, in the order of their names."""
         self._name = self._name or f"run-{view.seed}"
         found = [group for path in self._newest() for group in self._groups_of(path, view.tasks)]
@@ -199,4 +199,4 @@ class Swarm:
         self.num_skipped += 1
         if self.num_skipped.bit_count() == 1:  # 1, 2, 4, 8 …
             count = "the first" if self.num_skipped == 1 else f"{self.num_skipped} so far"
-            warnings.warn(f"options.swarm.folder: {short(name)} is skipped ({count}): {error}", stacklevel=2)
+            warnings.warn(f"options.sapo.folder: {short(name)} is skipped ({count}): {error}", stacklevel=2)

@@ -32,7 +32,7 @@ None: there is no right step before, or no repair."""
 
 
 class Scope:
-    """Repairs wrong rollouts, for `replay.repair`; it learns nothing.
+    """Repairs wrong rollouts; it learns nothing.
 
     Args:
         repair: "module:function" of a task and an answer; see `Repaired`.

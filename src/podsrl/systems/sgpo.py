@@ -36,8 +36,6 @@ Sizes = Mapping[int, int]
 class Profile:
     """A profile of the training set decides which questions are asked, when, and in groups of which size.
 
-    It fills `budget.questions` and `budget.rollouts` together.
-
     Args:
         num_probes: rollouts per question of the profile, at least 2.
         drop_above: highest p̂ that is trained on, 0 to 1.
@@ -46,8 +44,6 @@ class Profile:
         most_profiled: questions profiled; of a larger training set a random sample is profiled.
         window, rise: when a phase has converged.
     """
-
-    needs = ("budget.questions", "budget.rollouts")
 
     def __init__(
         self,
@@ -162,7 +158,7 @@ class Profile:
             return sizes
         num_unsolved, num_profiled = len(sizes), sum(not group.is_trained for group in view.groups)
         raise UsageError(
-            f"options.profile.drop_above = {self.drop_above} leaves no question of {num_profiled:,}: "
+            f"options.sgpo.drop_above = {self.drop_above} leaves no question of {num_profiled:,}: "
             f"{num_profiled - num_unsolved:,} were right more often in {self.num_probes} probes, {num_unsolved:,} "
             "never: raise it, or choose harder or easier questions"
         )

@@ -48,7 +48,7 @@ from podsrl.control.base import View
 from podsrl.control.question_features import features_of
 from podsrl.errors import UsageError
 from podsrl.lib.ridge import Ridge
-from podsrl.lib.slots import GO_ON
+from podsrl.lib.parts import GO_ON
 from podsrl.lib.watch import Live, Note
 from podsrl.types import Ask, Group, Rollout, Selection
 
@@ -64,15 +64,13 @@ RIDGE, WINDOW = 10.0, 4096
 
 
 class Contrast:
-    """Divides roots and continuations by predicted contrast, for `budget.rollouts`, `steer.prune` and `loss.shape`.
+    """Divides roots and continuations by predicted contrast, and shares advantages among those with the same tokens.
 
     Args:
         at: token counts behind which rollouts may go on, below `rollouts.max_new_tokens`.
         more: N, continuations per root; 0: none, and nothing is watched.
         most: roots of a question, at least n / (1 + N).
     """
-
-    needs = ("budget.rollouts", "steer.prune", "loss.shape")
 
     def __init__(
         self,
@@ -95,9 +93,9 @@ class Contrast:
         roots, rest = divmod(num_rollouts, 1 + self._more)
         if rest or not 2 <= roots <= self._most:
             raise UsageError(
-                f"options.contrast.more = {self._more} makes rollouts.num_rollouts = {num_rollouts} into "
+                f"options.trace.more = {self._more} makes rollouts.num_rollouts = {num_rollouts} into "
                 f"{num_rollouts / (1 + self._more):g} roots per question on average; wanted a whole number, 2 .. "
-                f"options.contrast.most = {self._most}"
+                f"options.trace.most = {self._most}"
             )
         return num_prompts, self._most * (1 + self._more)
 
@@ -144,8 +142,8 @@ class Contrast:
         noted = root.completion.noted
         return list(zip(counts, np.array(noted).reshape(len(counts), -1), strict=True)) if counts and noted else []
 
-    def prune(self, live: Live) -> list[Note]:
-        """The hidden states of each root's nodes; it ends none."""
+    def look(self, live: Live) -> list[Note]:
+        """The hidden states of each root's nodes."""
         hidden = live.hidden.float().cpu().numpy()[live.row_of.cpu().numpy()]
         rows = zip(live.keys, live.noted, live.num_tokens, hidden, strict=True)
         size = hidden.shape[1]

@@ -26,7 +26,7 @@ from podsrl.types import Ask, Group
 
 
 class Varied:
-    """More rollouts of the questions whose rewards vary most, for `budget.rollouts`; it learns nothing.
+    """More rollouts of the questions whose rewards vary most; it learns nothing.
 
     Args:
         rounds: of a step; with 1 every question gets n rollouts, and no more.

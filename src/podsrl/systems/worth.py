@@ -55,7 +55,7 @@ def mixed_shares(seen: Sequence[Seen], largest: int) -> list[float]:
 
 
 class Worth:
-    """The group size of most progress per cost, for `budget.rollouts`; n in a step before which nothing was seen.
+    """The group size of most progress per cost; n in a step before which nothing was seen.
 
     Args:
         sizes: group sizes to choose from, each at least 2.

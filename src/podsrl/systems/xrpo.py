@@ -18,7 +18,7 @@ than `largest` · n rollouts, a bound that memory can be planned for. The paper 
 **Examples** (`Examples`): a question that nobody solves is asked again behind solved questions that are like it. A
 group of which no rollout is right so far gets its further rollouts with up to `count` solved examples before the
 question. The examples are verified solutions of this run: right rollouts, from a store that grows with every step. So
-it needs rounds, such as those of `budget.rollouts = "confidence"`. What is ours: likeness is the cosine of hashed
+it needs rounds, such as those of the allocation. What is ours: likeness is the cosine of hashed
 character n-grams of the questions' texts, in place of an embedding model of eight billion parameters. The store holds
 one solution of each of the `size` questions that were solved last, and none of more than `max_characters`. A question
 is no example for itself, nor for one with the same text. Where the store has nothing that fits, the question is asked
@@ -126,7 +126,7 @@ class Confidence:
         """
         if num_rollouts < 2:
             raise UsageError(
-                f"budget.rollouts = 'confidence' has rollouts.num_prompts · rollouts.num_rollouts = "
+                f"systems = 'xrpo' has rollouts.num_prompts · rollouts.num_rollouts = "
                 f"{num_prompts * num_rollouts} rollouts to give; wanted at least 2 of each of {num_prompts} questions"
             )
         first = self._first(num_rollouts)
