@@ -1,6 +1,7 @@
-"""When a group has enough rollouts: the parts of `steer.close`.
+"""When a group has enough rollouts, so that its others are ended or never begun: the systems `certain`, `until_mixed`.
 
 A group's rollouts are shown in the order of their indices; it ends with the first index up to which they are enough.
+No group is closed with fewer than `first`, and what learns how hard a question is sees these alone (`Group.outcomes`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from podsrl.control.base import Close, View
+from podsrl.control.base import View
 from podsrl.errors import UsageError
 from podsrl.types import Group
+
+First = Annotated[int, Field(ge=2)]
 
 
 def is_certain(rewards: Sequence[float], num_kept: int, lowest: float, highest: float) -> bool:
@@ -41,19 +44,20 @@ class Certain:
     Args:
         lowest, highest: of a rollout's reward, the weighted sum; None: what the functions of `task.rewards` declare,
             which those of podsrl do. Both, or none of them.
+        first: no group is closed with fewer rollouts.
 
     Raises:
         UsageError: one of the two alone, or `lowest` not below `highest`.
     """
 
-    def __init__(self, *, lowest: float | None = None, highest: float | None = None) -> None:
+    def __init__(self, *, lowest: float | None = None, highest: float | None = None, first: First = 16) -> None:
         ends = math.nan if lowest is None else lowest, math.nan if highest is None else highest
         if (lowest is None) != (highest is None) or ends[0] >= ends[1]:
             raise UsageError(
                 f"[options.certain]: lowest = {lowest}, highest = {highest}; wanted lowest < highest, or none"
             )
         self._bounds = None if lowest is None else ends
-        self._num_kept = 0
+        self._num_kept, self.first = 0, first
         self._is_off = False
 
     def check_rewards(self, num_kept: int, bounds: tuple[float, float] | None) -> None:
@@ -61,7 +65,7 @@ class Certain:
         self._num_kept, self._bounds = num_kept, self._bounds or bounds
         if self._bounds is None:
             raise UsageError(
-                "steer.close = 'certain' wants to know which rewards there can be, and a function of your own in "
+                "systems = 'certain' wants to know which rewards there can be, and a function of your own in "
                 "task.rewards declares no bounds: set options.certain.lowest and options.certain.highest to those of "
                 "the weighted sum"
             )
@@ -82,7 +86,7 @@ class Certain:
                 if rollout.is_valid and not lowest <= rollout.reward <= highest:
                     warnings.warn(
                         f"rollout {rollout.completion.index} of group {group.id!r} has the reward {rollout.reward:g}, "
-                        f"and steer.close = 'certain' took {lowest:g} .. {highest:g} for certain: from now on no group "
+                        f"and systems = 'certain' took {lowest:g} .. {highest:g} for certain: from now on no group "
                         "is closed; correct options.certain.lowest and options.certain.highest",
                         stacklevel=2,
                     )
@@ -98,21 +102,30 @@ class Certain:
         self._is_off = bool(state["is_off"])
 
 
-def until_mixed(*, right: Annotated[int, Field(ge=0)] = 1, wrong: Annotated[int, Field(ge=0)] = 1) -> Close:
-    """A group ends where it has right and wrong rollouts: as many as are wanted of each, and `steer.first` in all.
+class UntilMixed:
+    """A group ends where it has right and wrong rollouts: as many as are wanted of each, and `first` in all.
 
     Questions of middling difficulty then cost few rollouts, and hard ones all of them. It loses what the others would
     have brought, and it is biased: a group that ends with its first right rollout has a larger share of them than its
     question deserves (where 1 % are right, the mean share of groups of at most 64 is 2 %). `accuracy/all` pools all
     rollouts: it is without that bias, and weighs hard questions more. What learns how hard a question is sees the first
-    `steer.first` rollouts alone (`Group.outcomes`), without bias.
+    ones alone, without bias.
 
     Args:
         right, wrong: least numbers of valid rollouts that are right, and that are wrong.
+        first: no group is closed with fewer rollouts.
     """
 
-    def close(view: View, group: Group) -> bool:
-        outcomes = [rollout.is_correct for rollout in group.rollouts if rollout.is_valid]
-        return outcomes.count(True) >= right and outcomes.count(False) >= wrong
+    def __init__(
+        self,
+        *,
+        right: Annotated[int, Field(ge=0)] = 1,
+        wrong: Annotated[int, Field(ge=0)] = 1,
+        first: First = 16,
+    ) -> None:
+        self._right, self._wrong, self.first = right, wrong, first
 
-    return close
+    def close(self, view: View, group: Group) -> bool:
+        """Whether it has them."""
+        outcomes = [rollout.is_correct for rollout in group.rollouts if rollout.is_valid]
+        return outcomes.count(True) >= self._right and outcomes.count(False) >= self._wrong

@@ -40,7 +40,7 @@ from torch import Tensor
 
 from podsrl.control.base import View
 from podsrl.errors import UsageError
-from podsrl.lib.slots import GO_ON
+from podsrl.lib.parts import GO_ON
 from podsrl.tasks.references import solution_reader
 from podsrl.types import Ask, Group, Rollout, Selection, Task
 from podsrl.update.advantage import group_advantages
@@ -81,8 +81,8 @@ class Hints:
         target: Annotated[float, Field(gt=GUESSES[-1], lt=1)] = 0.5,
     ) -> None:
         if least > most:
-            raise UsageError(f"options.hints.least = {least}, options.hints.most = {most}; wanted least <= most")
-        self._read = solution_reader(solution, option="options.hints.solution")
+            raise UsageError(f"options.adhint.least = {least}, options.adhint.most = {most}; wanted least <= most")
+        self._read = solution_reader(solution, option="options.adhint.solution")
         self._most, self._least, self._noise = most, least, noise
         self.abilities = GO_ON if most else ()
         self._by, self._rounds, self._target = by, rounds, target
@@ -96,7 +96,7 @@ class Hints:
         """As many as without. UsageError: a round of fewer than two rollouts has no mean to be compared with."""
         if self._most and num_rollouts < 2 * self._rounds:
             raise UsageError(
-                f"budget.rollouts = 'hints' compares within each of options.hints.rounds = {self._rounds} rounds, and "
+                f"systems = 'adhint' compares within each of options.adhint.rounds = {self._rounds} rounds, and "
                 f"rollouts.num_rollouts = {num_rollouts}; wanted at least {2 * self._rounds}"
             )
         return num_prompts, num_rollouts
@@ -181,7 +181,7 @@ class Halves:
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
     ) -> Sequence[Tensor]:
         """The advantages [m] of each group; those of groups without hints as they are."""
-        return rewrite_chunks("halves", self._apart, groups, selections, advantages)
+        return rewrite_chunks("adhint", self._apart, groups, selections, advantages)
 
     def _apart(self, rollouts: Sequence[Rollout], advantages: Tensor) -> Tensor:
         """[k] advantages that are linear in the rewards."""

@@ -1,8 +1,8 @@
 """AERO, adaptive rollouts (arXiv 2602.14338): hopeless questions get a few more, hard ones lose surplus wrong answers.
 
 **Rescue.** Every question gets 8 rollouts. Those that are answered wrong throughout get two more at a time, until one
-is right or there are 16. That is a setting of Reinforce-Ada's part (`systems/reinforce_ada.py`):
-`budget.rollouts = "seek"` with `right = 1`, `wrong = 0`, `more = 2` and `most = 16`.
+is right or there are 16. That is Reinforce-Ada's part `Seek` (`systems/reinforce_ada.py`) with `right = 1`,
+`wrong = 0`, `more = 2` and `most = 16`.
 
 **Selection** (`drop_surplus`). Of r right and w wrong rollouts
 
@@ -10,7 +10,7 @@ is right or there are 16. That is a setting of Reinforce-Ada's part (`systems/re
     r >= w > 0     all
     r or w = 0     the first four
 
-**A group without contrast** (`posterior`) is not without a signal: its rollouts all have the advantage
+**A group without contrast** (`Posterior`) is not without a signal: its rollouts all have the advantage
 
     weight · (2p - 1)        p = (r + 1) / (n + 2), the mean of its success after n rollouts and a uniform prior
 
@@ -34,7 +34,6 @@ from podsrl.errors import UsageError
 from podsrl.lib.rounding import has_signal
 from podsrl.select.variance import max_variance
 from podsrl.types import Group, Rollout, Selection
-from podsrl.update.shapes import Shape
 
 UNIFORM = 4
 """Kept rollouts of a group without contrast."""
@@ -80,20 +79,25 @@ def _kept(rewards: Sequence[float], num_kept: int, uniform: int) -> list[int]:
     return kept
 
 
-def posterior(*, weight: Annotated[float, Field(ge=0, le=1e6)] = 1.0) -> Shape:
+class Posterior:
     """A constant advantage for groups whose valid rollouts are all right or all wrong, with equal rewards.
 
     Args:
         weight: of that advantage; 0: none, as everywhere else.
     """
 
-    def shape(groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Tensor]:
+    def __init__(self, *, weight: Annotated[float, Field(ge=0, le=1e6)] = 1.0) -> None:
+        self._weight = weight
+
+    def shape(
+        self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """The advantages of each group; those of groups with contrast as they are."""
+        weight = self._weight
         return [
             torch.full_like(own, weight * constant) if (constant := _constant(group.rollouts)) and weight else own
             for group, own in zip(groups, advantages, strict=True)
         ]
-
-    return shape
 
 
 def _constant(rollouts: Sequence[Rollout]) -> float:

@@ -23,7 +23,7 @@ stay as they are while a step is generated, so neither slots nor order change wh
 
 What is ours: the bound `least` on both sides; bins, prior and window, of which accounts differ or say nothing; tanh
 between the two layers, whose inner one has 32 units, and Adam's steps on their mean loss; a group keeps at least two of
-those that come to `at`. A control of equal rate is `steer.prune = "random"` with `share = 1 - keep`.
+those that come to `at`. A control of equal rate is the system `random` with `share = 1 - keep`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RATE, FITS = 0.01, 20
 
 
 class Quality:
-    """Rollouts that a head finds superfluous end at `at` tokens, for `steer.prune`.
+    """Rollouts that a head finds superfluous end at `at` tokens.
 
     Args:
         at: token count at which it looks, below `rollouts.max_new_tokens`.
@@ -81,8 +81,8 @@ class Quality:
     ) -> None:
         if by == "rollout" and keep < 1 and not least <= keep <= 1 - least:
             raise UsageError(
-                f"options.quality.keep = {keep} cannot be the mean of probabilities of {least} .. {1 - least}: lower "
-                "options.quality.least, or set options.quality.by = 'group'"
+                f"options.arrol.keep = {keep} cannot be the mean of probabilities of {least} .. {1 - least}: lower "
+                "options.arrol.least, or set options.arrol.by = 'group'"
             )
         self.at = () if keep == 1 else (at,)
         self._keep, self._by, self._target, self._slope, self._least = keep, by, target, slope, least
@@ -90,7 +90,7 @@ class Quality:
         self._num_steps, self._head = 0, Head()
         self._remember(np.zeros(0), np.zeros(0))
 
-    def prune(self, live: Live) -> list[End | Note]:
+    def look(self, live: Live) -> list[End | Note]:
         """Note what the head reads, and end or postpone those that are not to live."""
         new = live.only([i for i, noted in enumerate(live.noted) if not noted])  # others came here, and go on
         features = new.hidden[new.row_of].float().cpu().numpy()

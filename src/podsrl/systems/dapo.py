@@ -1,10 +1,13 @@
 """DAPO's dynamic sampling (Yu et al. 2025, arXiv 2503.14476, section 3.2, equation 11): train on mixed groups alone.
 
-A group is mixed if its valid rollouts differ: some right, some wrong. All others have only zero advantages. `enough`
-asks for new groups until P groups are mixed, and `keep` trains on the first P mixed ones in the order in which they
-were asked. So a step trains on what filtering an endless list of questions would give, whatever finishes first:
+A group is mixed if its valid rollouts differ: some right, some wrong. All others have only zero advantages.
+`DynamicSampling` asks for new groups until P groups are mixed, and trains on the first P mixed ones in the order in
+which they were asked. So a step trains on what filtering an endless list of questions would give, whatever finishes
+first:
 
     groups asked = P kept + uniform + surplus (mixed, behind the P-th)
+
+`Mixed` leaves out the other groups of whatever else was asked.
 
 The published code (verl's DAPO recipe) generates in batches of equal size, filters by the standard deviation of a
 metric, cuts the surplus, and ends the run with an error after `max_num_gen_batches` batches (10 in its scripts).
@@ -21,7 +24,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from podsrl.control.base import Keep, View
+from podsrl.control.base import View
 from podsrl.lib.rounding import has_signal
 from podsrl.types import Group
 
@@ -31,10 +34,29 @@ MOST_PER_ROUND = 4
 published script asks for 30 P."""
 
 
-class DynamicSampling:
-    """New groups until P are mixed, for `budget.enough`; with `budget.keep = "mixed"` it trains on these alone.
+class Mixed:
+    """Trains on the mixed groups alone, at most P. It learns nothing.
 
-    It learns nothing.
+    Args:
+        metric: what must differ within a group: right and wrong, or the rewards.
+    """
+
+    def __init__(self, *, metric: Metric = "correct") -> None:
+        self._metric = metric
+
+    def keep(self, view: View) -> list[str]:
+        """Ids of the first P mixed groups, or of all where there are fewer."""
+        mixed = [group.id for group in view.groups if group.is_trained and self._is_mixed(group)]
+        return mixed[: view.num_prompts]
+
+    def _is_mixed(self, group: Group) -> bool:
+        if self._metric == "correct":
+            return group.is_mixed
+        return has_signal([rollout.reward for rollout in group.rollouts if rollout.is_valid])
+
+
+class DynamicSampling(Mixed):
+    """New groups until P are mixed; it trains on these alone. It learns nothing.
 
     Args:
         metric: what must differ within a group: right and wrong, or the rewards.
@@ -42,7 +64,8 @@ class DynamicSampling:
     """
 
     def __init__(self, *, metric: Metric = "correct", max_rounds: Annotated[int, Field(ge=1, le=16)] = 10) -> None:
-        self._metric, self._max_rounds = metric, max_rounds
+        super().__init__(metric=metric)
+        self._max_rounds = max_rounds
 
     def enough(self, view: View) -> int:
         """P groups in the first round, then what is likely to give those that are missing."""
@@ -54,20 +77,5 @@ class DynamicSampling:
         likely = -(-missing * (len(asked) + 1) // (num_mixed + 1))  # rounded up
         return likely if view.round == 0 else min(likely, MOST_PER_ROUND * view.num_prompts)
 
-    def keep(self, view: View) -> list[str]:
-        """Ids of the first P mixed groups, or of all where there are fewer."""
-        mixed = [group.id for group in view.groups if group.is_trained and self._is_mixed(group)]
-        return mixed[: view.num_prompts]
-
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
         return (num_prompts if self._max_rounds == 1 else MOST_PER_ROUND * num_prompts), num_rollouts
-
-    def _is_mixed(self, group: Group) -> bool:
-        if self._metric == "correct":
-            return group.is_mixed
-        return has_signal([rollout.reward for rollout in group.rollouts if rollout.is_valid])
-
-
-def mixed_alone(*, metric: Metric = "correct") -> Keep:
-    """The mixed groups among those that were asked, at most P: `budget.keep` without `budget.enough`."""
-    return DynamicSampling(metric=metric, max_rounds=1).keep

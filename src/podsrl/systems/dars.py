@@ -58,7 +58,7 @@ def _root_up(square: Fraction) -> int:
 
 
 class Harder:
-    """More rollouts of the questions that are answered right less than half of the time, for `budget.rollouts`.
+    """More rollouts of the questions that are answered right less than half of the time.
 
     It learns nothing.
 
@@ -86,7 +86,7 @@ class Harder:
         most = PUBLISHED_MOST[self._mode] * num_rollouts if self._most is None else self._most
         if most < num_rollouts:
             raise UsageError(
-                f"options.harder.most = {most} is less than rollouts.num_rollouts = {num_rollouts}, which every "
+                f"options.dars.most = {most} is less than rollouts.num_rollouts = {num_rollouts}, which every "
                 "question gets: raise the one or lower the other"
             )
         return num_prompts, most

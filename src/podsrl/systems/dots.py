@@ -27,7 +27,7 @@ What is ours:
     features    those of `control/question_features.py`: lengths, and hashed n-grams.
     candidates  the next `num_candidates` questions of the data stream, or all where there are no more; a later round
                 prefers questions that the step has not asked.
-    replay      the published replay of groups is another part's.
+    replay      the published replay of groups is the system `dots_rr`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LEAST_SCALE, MOST_SCALE = 0.25, 4.0
 
 
 class Difficulty:
-    """Questions whose predicted success is near a target, for `budget.questions` and `budget.rollouts` together.
+    """Asks questions whose predicted success is near a target, and probes references.
 
     Args:
         num_references: questions of a probe.
@@ -67,8 +67,6 @@ class Difficulty:
         temperature: of the choice; near 0 it takes the questions nearest to the target.
         num_candidates: questions that are predicted per step, if the training set has more.
     """
-
-    needs = ("budget.questions", "budget.rollouts")
 
     def __init__(
         self,
@@ -86,10 +84,10 @@ class Difficulty:
 
     def check_train(self, num_prompts: int, num_train: int) -> None:
         """UsageError: the training set is smaller than a step or a probe."""
-        check_train(num_prompts, num_train, "difficulty")
+        check_train(num_prompts, num_train, "dots")
         if self._num_references > num_train:
             raise UsageError(
-                f"options.difficulty.num_references = {self._num_references}; the training set has {num_train} "
+                f"options.dots.num_references = {self._num_references}; the training set has {num_train} "
                 "questions: lower it"
             )
 

@@ -33,12 +33,13 @@ class Fifo:
     def __init__(self, *, num: Count = 8, size: Count = 256) -> None:
         if num > size:
             raise UsageError(
-                f"options.fifo.num = {num} is more than options.fifo.size = {size}, the groups that are kept: lower num"
+                f"options.dots_rr.num = {num} is more than options.dots_rr.size = {size}, the groups that are kept: "
+                "lower num"
             )
         self._num, self.most_groups = num, size
         self._kept: tuple[Group, ...] = ()
 
-    def groups(self, view: View) -> Sequence[Group]:
+    def recall(self, view: View) -> Sequence[Group]:
         """Some of the kept ones, in the order in which they came."""
         count = min(self._num, len(self._kept))
         drawn = view.rng("fifo").choice(len(self._kept), count, replace=False) if count else ()

@@ -36,7 +36,7 @@ WRONG, PARTIAL, RIGHT = range(3)
 
 
 class Dynamics:
-    """Questions that a hidden Markov model each predicts to be partly solved, for `budget.questions`.
+    """Asks the questions that a hidden Markov model each predicts to be partly solved.
 
     Args:
         forget: λ, how much of the old counts stays, 0 to 1.
@@ -54,7 +54,7 @@ class Dynamics:
 
     def check_train(self, num_prompts: int, num_train: int) -> None:
         """UsageError: the training set is smaller than a step."""
-        check_train(num_prompts, num_train, "dynamics")
+        check_train(num_prompts, num_train, "dps")
 
     def questions(self, view: View, count: int) -> Sequence[int]:
         """The candidates that are most likely to be partly solved; again from the first where there are too few."""

@@ -39,7 +39,7 @@ _SLACK = 1 + 1e-9
 
 
 class Neyman:
-    """Rollouts in proportion to s / √length, for `budget.rollouts`; n of each before a group was seen.
+    """Rollouts in proportion to s / √length; n of each before a group was seen.
 
     Args:
         share: of the tokens that n rollouts of each question would take.
@@ -59,7 +59,7 @@ class Neyman:
         memory: Annotated[float, Field(ge=0, le=1)] = 0.5,
     ) -> None:
         if least > most:
-            raise UsageError(f"options.neyman.least = {least} is more than options.neyman.most = {most}")
+            raise UsageError(f"options.duet.least = {least} is more than options.duet.most = {most}")
         self._share, self._least, self._most, self._memory = share, least, most, memory
         self._counts: Floats = np.zeros((0, 3))
         """[questions, 3] right and valid rollouts, and their tokens, by the question's place in the training set."""
@@ -92,8 +92,8 @@ class Neyman:
         """
         if self._share * num_rollouts < self._least:
             raise UsageError(
-                f"options.neyman.share = {self._share:g} of rollouts.num_rollouts = {num_rollouts} is less than "
-                f"options.neyman.least = {self._least}, which every question gets: raise one of the first two"
+                f"options.duet.share = {self._share:g} of rollouts.num_rollouts = {num_rollouts} is less than "
+                f"options.duet.least = {self._least}, which every question gets: raise one of the first two"
             )
         return num_prompts, max(num_rollouts, self._most)
 

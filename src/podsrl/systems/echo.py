@@ -15,13 +15,12 @@ gets `width` - 1 rollouts more, which go on with the likeliest tokens that the r
 **Pruning.** A rollout ends when Ḡ falls below `floor`; when T̄ has fallen three times running and is at most `unsure`;
 or when ΔH was above 0 three times running and is above `spike`.
 
-**Reward** (`votes`): 1 for the answer that most rollouts of the group give, 0 for others; of a tie nothing is learned.
+**Reward** (`Votes`): 1 for the answer that most rollouts of the group give, 0 for others; of a tie nothing is learned.
 
 **Advantages**: A (1 + weight · S), S = z(H) + z(1 - C), clipped at ±2, z over all tokens of the step's kept rollouts.
 
-**Bounds** (`loss.bound`): the ratio of a rollout is within 1 ± ε, the wider the less sure its end was. With C̄ the mean
-of C over its last 16 tokens, ε = narrow + (wide - narrow) · σ(steep · (1 - C̄)). It acts where a batch takes several
-steps.
+**Bounds**: the ratio of a rollout is within 1 ± ε, the wider the less sure its end was. With C̄ the mean of C over its
+last 16 tokens, ε = narrow + (wide - narrow) · σ(steep · (1 - C̄)). It acts where a batch takes several steps.
 
 The numbers 4, 8, 0.2, 1, 2.5 and 2 are the code's. Its confidence is not the paper's: there C is the *mean of -log p*
 of the 5 likeliest tokens, which is at least log 5 = 1.61, and branches want C <= 1.2, pruning C < 0.4 or C <= 1; its
@@ -48,7 +47,7 @@ from pydantic import Field
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.lib.watch import End, Fork, Live, Note
+from podsrl.lib.watch import Act, End, Fork, Live, Note
 from podsrl.score import EXTRACTORS
 from podsrl.types import Group, Selection
 from podsrl.update.advantage import group_advantages
@@ -61,8 +60,7 @@ NONE, HAS_BRANCHED = -1, -2
 
 
 class Confident:
-    """Branches, prunes and weighs tokens by confidence, for `steer.prune`, `steer.branch` and `loss.shape` together; it
-    bounds ratios by it too, for `loss.bound`.
+    """Branches, prunes, weighs tokens and bounds ratios by confidence.
 
     A rollout has the note (`widest` likeliest tokens of its last place if it is to branch there, then H and C of each
     token).
@@ -81,8 +79,6 @@ class Confident:
         UsageError: `narrow` is above `wide`.
     """
 
-    needs = ("steer.prune", "steer.branch", "loss.shape")
-
     def __init__(
         self,
         *,
@@ -98,7 +94,7 @@ class Confident:
         steep: Annotated[float, Field(ge=0, le=100)] = 4.0,
     ) -> None:
         if narrow > wide:
-            raise UsageError(f"options.confident.narrow = {narrow} is more than options.confident.wide = {wide}")
+            raise UsageError(f"options.echo.narrow = {narrow} is more than options.echo.wide = {wide}")
         self._widest, self._top, self._unsure, self._floor = widest, top, unsure, floor
         self._spike, self._quantile, self._weight = spike, quantile, weight
         self._narrow, self._wide, self._steep = narrow, wide, steep
@@ -109,17 +105,16 @@ class Confident:
         """Every rollout may branch once."""
         return num_prompts, self._widest * num_rollouts
 
-    def prune(self, live: Live) -> list[End]:
-        """Those that are lost, by what the next token will be drawn from."""
-        rows = zip(live.keys, self._with_next(live), strict=True)
-        return [End(key) for key, (entropies, confidences) in rows if self._is_lost(entropies, confidences)]
-
-    def branch(self, live: Live) -> list[Fork | Note]:
-        """Notes of the next place, and forks at the last one where that was marked."""
+    def look(self, live: Live) -> list[Act]:
+        """Ends of those that are lost, by what the next token will be drawn from. Of the others notes of the next
+        place, and forks at the last one where that was marked."""
         words = live.logits.topk(self._widest).indices.tolist()
-        acts = list[Fork | Note]()
+        ends, acts = list[Act](), list[Act]()
         for i, (entropies, confidences) in enumerate(self._with_next(live)):
             key, row = live.keys[i], int(live.row_of[i])
+            if self._is_lost(entropies, confidences):
+                ends.append(End(key))
+                continue
             marks = [int(mark) for mark in live.noted[i][: self._widest]] or [NONE] * self._widest
             told = np.stack([entropies, confidences], axis=1)
             if marks[0] >= 0:
@@ -132,7 +127,7 @@ class Confident:
                 found = words[row][:width]
                 marks = [*found, *[NONE] * (self._widest - width)] if not live.stop_ids & {*found} else marks
             acts.append(Note(key, (*marks, *told.ravel().tolist())))
-        return acts
+        return [*ends, *acts]
 
     def shape(
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
@@ -219,7 +214,7 @@ class Votes:
         """UsageError: no text has a final answer to vote for."""
         if not are_found:
             raise UsageError(
-                f"loss.shape = 'votes' counts final answers, and task.correct = {correct!r} finds none in a text: "
+                f"systems = 'echo' counts final answers, and task.correct = {correct!r} finds none in a text: "
                 f"wanted one of {', '.join(EXTRACTORS)}"
             )
 

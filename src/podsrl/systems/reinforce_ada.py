@@ -10,13 +10,13 @@ rollouts get `more`, until it has `right` and `wrong` of them, or `most` rollout
 Of each group the paper keeps the first ⌊k/2⌋ right and ⌈k/2⌉ wrong ones, and fills up with the others where one kind is
 too few. Of rewards 0 and 1 that is max-variance (`select.rule = "max_variance"`), which keeps the earliest of equals.
 
-**Baseline** (`pool_mean`). The advantage is r minus the mean over all rollouts of the group, those that are not kept
-too, without a standard deviation: `loss.advantage = "none"` and this shape, which adds
+**Baseline** (`PoolMean`). The advantage is r minus the mean over all rollouts of the group, those that are not kept
+too, without a standard deviation: `loss.advantage = "none"` and this part, which adds
 
     mean of the kept rewards - mean of all valid rewards of the group
 
 A mean that is taken where a group stops is biased: its first right ones end it. With p = 5, 10 and 20 % right and
-rounds of one rollout, at most 16, the mean share at the stop is 7, 14 and 27 %. Without the shape the statistics are
+rounds of one rollout, at most 16, the mean share at the stop is 7, 14 and 27 %. Without the part the statistics are
 those of the kept ones alone, as everywhere else in this package.
 
 What is ours: a rollout is right if it counts as right for the accuracy, where the code asks for a reward above 0.7;
@@ -37,14 +37,15 @@ from podsrl.control.budget import MAX_ROUNDS
 from podsrl.errors import UsageError
 from podsrl.types import Ask, Group, Selection
 from podsrl.update.advantage import kept_by_chunk
-from podsrl.update.shapes import Shape
 
 ROUNDS = 4
 """The published number: `most` is n · ROUNDS unless it is set."""
+_MOST = "options.reinforce_ada.most (options.aero.most)"
+"""For messages: two systems have `Seek`."""
 
 
 class Seek:
-    """More rollouts of the questions that lack right or wrong ones, for `budget.rollouts`; it learns nothing.
+    """More rollouts of the questions that lack right or wrong ones; it learns nothing.
 
     Args:
         right, wrong: a group has enough with so many valid rollouts that are right, and that are wrong.
@@ -83,13 +84,13 @@ class Seek:
         more, most = self._sizes(num_rollouts)
         if most < num_rollouts:
             raise UsageError(
-                f"options.seek.most = {most} is less than rollouts.num_rollouts = {num_rollouts}, which every "
-                "question gets: raise the one or lower the other"
+                f"{_MOST} = {most} is less than rollouts.num_rollouts = {num_rollouts}, which every question gets: "
+                "raise the one or lower the other"
             )
         if (rounds := 1 - (num_rollouts - most) // more) > MAX_ROUNDS:
             raise UsageError(
-                f"options.seek.most = {most} takes {rounds} rounds: {num_rollouts} rollouts, then {more} at a time; "
-                f"wanted at most {MAX_ROUNDS}: raise options.seek.more, or lower most"
+                f"{_MOST} = {most} takes {rounds} rounds: {num_rollouts} rollouts, then {more} at a time; wanted "
+                f"at most {MAX_ROUNDS}: raise more, or lower most"
             )
         return num_prompts, most
 
@@ -102,13 +103,14 @@ class Seek:
         return group.is_trained and (outcomes.count(True) < self._right or outcomes.count(False) < self._wrong)
 
 
-def pool_mean() -> Shape:
+class PoolMean:
     """The mean of all valid rewards of a group, or of a chunk, in place of the mean of the kept ones."""
 
-    def shape(groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Tensor]:
+    def shape(
+        self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """The advantages of each group, moved by the difference of the two means."""
         return [_moved(*each) for each in zip(groups, selections, advantages, strict=True)]
-
-    return shape
 
 
 def _moved(group: Group, selection: Selection, advantages: Tensor) -> Tensor:
