@@ -31,9 +31,9 @@ DropReason = Literal["not_selected", "invalid", "group_too_small", "pruned"]
 pruned: it was ended before it had a reward."""
 
 REPAIRED = "repaired"
-"""`Rollout.origin` of one that `replay.repair` made."""
+"""`Rollout.origin` of one that a part's `repair` made."""
 FORK = "fork"
-"""`Rollout.origin` of one that went on from the tokens of another (`steer.branch`)."""
+"""`Rollout.origin` of one that went on from the tokens of another (a fork)."""
 
 _NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
 
@@ -131,7 +131,7 @@ class Begun:
     """Tokens that no policy drew: ascending stretches (start, end) of 0 .. T. They are read as a prompt is, and no loss
     counts them."""
     noted: tuple[float, ...] = ()
-    """What a part of `[steer]` keeps with it (`podsrl.lib.watch.Note`), as numbers that float32 holds."""
+    """What a part keeps with it (`podsrl.lib.watch.Note`), as numbers that float32 holds."""
     calls: tuple[bool, ...] = ()
     """Of each tool call in it that was answered, whether the answer was a result, and no error."""
     earned: tuple[float, ...] = ()
@@ -263,7 +263,7 @@ class Group:
     """False for a probe, as in `Ask`."""
     num_first: int | None = field(default=None, compare=False)
     """Rollouts that it has whatever their outcomes are, where that is not all of them: those of the round that opened
-    it, if later rounds added more, or `steer.first`, if it may be closed; None: all. It is how they came, not what they
+    it, if later rounds added more, or with how many it may be closed; None: all. It is how they came, not what they
     are: 8 and then 24 equal the 32 of one round."""
 
     def __repr__(self) -> str:
@@ -332,7 +332,7 @@ class Open:
     begun: tuple[Completion, ...] = ()
     """Rollouts of other indices, in order: they have ended and are not judged, or they are postponed and go on."""
     pruned: tuple[int, ...] = ()
-    """Tokens of rollouts that were begun and belong to it no more: it was closed before them (`steer.close`)."""
+    """Tokens of rollouts that were begun and belong to it no more: it was closed before them."""
 
     @property
     def size(self) -> int:

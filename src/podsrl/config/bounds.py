@@ -56,10 +56,6 @@ class Names:
     """Where the table stands: "podsrl.select:RULES"."""
 
 
-PART = Names("podsrl.lib.parts:SLOTS")
-"""Says that the option is a slot."""
-
-
 def check_text(value: str) -> str:
     """ValueError: the system or a file cannot hold the text."""
     if "\0" in value:

@@ -15,7 +15,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from podsrl.config.bounds import (
     MAX_COUNT,
     MAX_STEP_TOKENS,
-    PART,
     Count,
     Names,
     NonNegative,
@@ -218,40 +217,8 @@ class RolloutConfig(Section):
     docs/generators.md."""
 
 
-class BudgetConfig(Section):
-    """The budget decides which questions a step asks, how many rollouts of each, and which groups are trained on. Each
-    option names a part: one that ships, which `pods config budget.rollouts` describes, or a function of yours,
-    "module:function" (docs/budgets.md). Options of a part stand in `[options.NAME]`. Published combinations are recipes
-    (`pods systems`, docs/systems.md)."""
-
-    enough: Annotated[str, PART] = "one_round"
-    """How many new groups each round asks for."""
-    questions: Annotated[str, PART] = "stream"
-    """Which questions it asks."""
-    rollouts: Annotated[str, PART] = "equal"
-    """How many rollouts of each; it may also add rollouts to groups of the step."""
-    guide: Annotated[str, PART] = "none"
-    """Which questions are shown with another prompt."""
-    keep: Annotated[str, PART] = "all"
-    """Which of the step's groups are trained on."""
-
-
-class SteerConfig(Section):
-    """What becomes of rollouts while they are generated. The options but `first` name parts, as those of `[budget]`;
-    docs/selection.md and docs/engine.md."""
-
-    close: Annotated[str, PART] = "never"
-    """When a group has enough rollouts, so that its others are ended or never begun."""
-    first: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 16
-    """No group is closed with fewer rollouts. What learns how hard a question is sees these alone."""
-    prune: Annotated[str, PART] = "never"
-    """Which rollouts are ended while they are written, without a reward."""
-    branch: Annotated[str, PART] = "never"
-    """Which rollouts get siblings that go on from the same tokens."""
-
-
 class CostsConfig(Section):
-    """What the parts of a step cost, for `select.rule = "max_signal"` and `budget.rollouts = "worth"`; only ratios
+    """What the parts of a step cost, for `select.rule = "max_signal"` and the system "worth"; only ratios
     count. They are constants: `pods plan CONFIG --write FILE` measures them, and no run looks at its own clock. Without
     the section those of the device's kind hold, and the run names them; see docs/budgets.md."""
 
@@ -286,18 +253,6 @@ DEFAULT_COSTS = {
     ),
 }
 """Kind of device -> the costs of a run without `[costs]`. On any other kind those of "cuda" hold."""
-
-
-class ReplayConfig(Section):
-    """Groups of earlier steps, or of other runs, that are trained on too; docs/budgets.md."""
-
-    groups: Annotated[str, PART] = "nothing"
-    """Which of them each step trains on besides its own. This option and the next two name parts, as those of
-    `[budget]`."""
-    wait: Annotated[str, PART] = "nothing"
-    """Which groups are not trained on yet, so that later steps may ask more rollouts of them."""
-    repair: Annotated[str, PART] = "never"
-    """Which rollouts are repaired, and join their group as further ones."""
 
 
 class SelectConfig(Section):
@@ -335,9 +290,6 @@ class LossConfig(Section):
     advantage: Annotated[str | None, Names("podsrl.update:ADVANTAGES")] = None
     """How rewards of the kept rollouts become advantages: a known way (`podsrl.update.ADVANTAGES`), or
     "module:function" for f(rewards) or f(groups, selections); see docs/losses.md."""
-    shape: Annotated[tuple[str, ...], BeforeValidator(parse_names), PART] = ()
-    """Functions that rewrite the advantages, from left to right. This option and `bound` name parts, as those of
-    `[budget]`; a function of yours makes f(groups, selections, advantages)."""
     ratio: Literal["token", "sequence"] | None = None
     """Importance ratio per token or per sequence."""
     clip: Literal["ppo", "cispo", "none"] | None = None
@@ -346,9 +298,6 @@ class LossConfig(Section):
     """The lower bound of the ratio is 1 - clip_low."""
     clip_high: NonNegative | None = None
     """The upper bound of the ratio is 1 + clip_high."""
-    bound: Annotated[str, PART] = "same"
-    """What bounds the ratio of single rollouts, in place of `clip_low` and `clip_high`; a function of yours makes
-    f(groups, selections)."""
     aggregate: Literal["sequence_mean", "token_mean", "constant", "group_mean"] | None = None
     """Mean over each sequence's tokens, then over sequences; mean over all tokens; sum over all tokens divided by
     (rows × rollouts.max_new_tokens); or mean over each sequence's tokens, over each group's sequences, then over
@@ -640,14 +589,15 @@ class RunConfig(Section):
     """Seed of all random numbers: data order, sampling, selection, evaluation, dropout."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
     """CPU threads of torch per process; 0: one for a model under ten million parameters, else one per core."""
+    systems: Annotated[tuple[str, ...], BeforeValidator(parse_names), Names("podsrl.lib.moments:SYSTEMS")] = ()
+    """What decides, beside the rules of `[select]`, `[loss]` and `[correct]`, which questions a step asks, how many
+    rollouts of each, what becomes of them, and their advantages: published systems by their names (`pods systems`), or
+    "module:Class" of your own (docs/write-a-system.md). The options of each stand in `[options.NAME]`."""
     model: ModelConfig = ModelConfig()
     lora: LoraConfig | None = None
     task: TaskConfig = TaskConfig()
     rollouts: RolloutConfig = RolloutConfig()
-    budget: BudgetConfig = BudgetConfig()
-    steer: SteerConfig = SteerConfig()
     costs: CostsConfig | None = None
-    replay: ReplayConfig = ReplayConfig()
     select: SelectConfig = SelectConfig()
     loss: LossConfig = LossConfig()
     correct: CorrectConfig = CorrectConfig()
@@ -660,12 +610,12 @@ class RunConfig(Section):
     record: RecordConfig = RecordConfig()
     about: AboutConfig = AboutConfig()
     options: dict[str, dict[str, Any]] = {}
-    """Options of a part, or of `rollouts.generator`: its name -> a table."""
+    """Options of a system, or of `rollouts.generator`: its name -> a table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:
         n, m, chunks = self.rollouts.num_rollouts, self.select.num_kept, self.select.num_chunks
-        if m > n and self.budget == BudgetConfig():  # of another one, what its parts may ask for is known later
+        if m > n and not self.systems:  # what these may ask for is known later
             raise ValueError(
                 f"select.num_kept = {m} is more than rollouts.num_rollouts = {n}; "
                 f"keep at most as many as are generated: lower select.num_kept or raise rollouts.num_rollouts"

@@ -1,7 +1,7 @@
-"""What a step asks for: what `[budget]`, `[steer]` and `[replay]` name, asked and checked."""
+"""What a step asks for, and what becomes of it: the parts of a run, asked and checked."""
 
 from podsrl.control.base import Close, View
-from podsrl.control.budget import Budget, make_budget, recalled, repaired, waiting_ids
+from podsrl.control.budget import Budget, recalled, repaired, waiting_ids
 from podsrl.control.steer import Steering
 from podsrl.types import Ask
 
@@ -11,7 +11,6 @@ __all__ = [
     "Close",
     "Steering",
     "View",
-    "make_budget",
     "recalled",
     "repaired",
     "waiting_ids",

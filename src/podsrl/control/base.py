@@ -1,7 +1,7 @@
 """The seam of the control stage: which questions a step asks, and how many rollouts of each, in rounds.
 
-A step asks its budget; the answers are generated and scored; the budget is asked again with the scored groups at hand,
-until it asks for nothing. A budget has five slots, each filled by a plain function:
+A step asks its parts; the answers are generated and scored; the parts are asked again with the scored groups at hand,
+until they ask for nothing. They decide at five moments (`podsrl.lib.moments`):
 
     enough     view -> how many new groups this round
     questions  view, count -> places of that many questions in the training set
@@ -43,7 +43,7 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a part of the budget knows. It is the same on all processes of a run.
+    """What a part knows. It is the same on all processes of a run.
 
     Example: in round 1 of step 12 the groups of round 0 are there, with their rewards:
 
@@ -72,8 +72,8 @@ class View:
     groups: tuple[Group, ...] = ()
     """The step's groups so far, scored, in the order in which they were first asked; probes too."""
     waiting: tuple[Group, ...] = ()
-    """Groups of earlier steps that wait, the oldest first, without those that are among `groups`. With `replay.wait`
-    the asks of a step may join them."""
+    """Groups of earlier steps that wait, the oldest first, without those that are among `groups`. Where a part
+    has `wait`, the asks of a step may join them."""
 
     def rng(self, name: str) -> np.random.Generator:
         """Random numbers of the part `name` in this round: a function of (seed, name, step, round) alone.
@@ -104,11 +104,10 @@ Guide = Callable[[View, Sequence[Ask]], Sequence[Ask]]
 Close = Callable[[View, Group], bool]
 """Whether a group has enough. It holds the rollouts that have ended so far, in the order of their indices; some may be
 missing. What is enough has to stay enough when more come in between, so the answer tells what nobody needs."""
-Prune = Callable[[Live], Iterable[End | Note]]
-"""Which of the rollouts that it is shown end now, without a reward. An object with `together(rollouts)` may postpone
-some, and is asked then: of the rollouts of a group, ended or postponed, which indices go on."""
-Branch = Callable[[Live], Iterable[Fork | Note]]
-"""Which of them get siblings that go on from the same tokens."""
+Look = Callable[[Live], Iterable[End | Fork | Note]]
+"""What becomes of running rollouts: which end now, without a reward, and which of the others get siblings that go on
+from the same tokens. An object with `together(rollouts)` may postpone some, and is asked then: of the rollouts of a
+group, ended or postponed, which indices go on."""
 Keep = Callable[[View], Sequence[str]]
 """Ids of the groups that are trained on; the others are left out and counted, and parts learn from them."""
 Recall = Callable[[View], Sequence[Group]]

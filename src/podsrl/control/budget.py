@@ -1,4 +1,4 @@
-"""Call the parts of `[budget]` in every round, and that of `[replay]`, and check every answer."""
+"""Ask the parts of a run in every round of a step, and check every answer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
-from podsrl.config.schema import BudgetConfig
+from podsrl.control import fixed
 from podsrl.control.base import View
 from podsrl.errors import UsageError, short
-from podsrl.lib.slots import Filled, Slots, make_slots
+from podsrl.lib.parts import Call, Parts
 from podsrl.lib.user_function import calling
 from podsrl.types import Ask, Completion, Group
 
@@ -24,16 +24,14 @@ MAX_ROUNDS = 16
 
 
 class Budget:
-    """The filled slots that decide together what a step asks for, and what of it is trained on.
+    """What a step asks for, and what of it is trained on: by the parts of a run, and where none decides by `fixed`."""
 
-    Args:
-        slots: filled, those of `[budget]` among them.
-    """
+    def __init__(self, parts: Parts) -> None:
+        def decides(moment: str) -> Call:
+            return parts.one(moment) or Call(moment, getattr(fixed, moment))
 
-    def __init__(self, slots: Slots) -> None:
-        self.slots = slots
-        parts = (slots[f"budget.{name}"][0] for name in BudgetConfig.model_fields)
-        self._enough, self._questions, self._rollouts, self._guide, self._keep = parts
+        self._enough, self._questions, self._rollouts = map(decides, ("enough", "questions", "rollouts"))
+        self._guide, self._keep = map(decides, ("guide", "keep"))
 
     def ask(self, view: View) -> list[Ask]:
         """What one round asks for; nothing ends the sampling of the step.
@@ -99,7 +97,7 @@ class Budget:
                 raise UsageError(f"{option} returned the index {short(index)}; wanted {wanted}")
         return [int(index) for index in indices]
 
-    def _answer(self, part: Filled, view: View, asks: Sequence[Ask]) -> list[Ask]:
+    def _answer(self, part: Call, view: View, asks: Sequence[Ask]) -> list[Ask]:
         """What a part makes of the asks, checked, with Python's numbers."""
         found = _as_list(part(view, asks), part.option, "a sequence of Ask", MAX_ASKS)
         if len(found) > MAX_ASKS:
@@ -151,17 +149,18 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
         )
 
 
-def recalled(slots: Slots, view: View) -> list[Group]:
-    """The groups of earlier steps that `replay.groups` gives.
+def recalled(part: Call | None, view: View) -> list[Group]:
+    """The groups of earlier steps that are trained on, too.
 
     Args:
-        slots: filled, `replay.groups` among them.
+        part: its `recall`; None: no part has it.
         view: of a step whose groups are all judged.
 
     Raises:
         UsageError: the part raised, or gave something else than groups, each once.
     """
-    [part] = slots["replay.groups"]
+    if part is None:
+        return []
     known = {group.id for group in view.groups}
     found = _as_list(part(view), part.option, "groups of earlier steps", MAX_ASKS)
     for group in found:
@@ -172,11 +171,11 @@ def recalled(slots: Slots, view: View) -> list[Group]:
     return found
 
 
-def repaired(slots: Slots, view: View, group: Group) -> list[Completion]:
-    """What `replay.repair` adds to a group.
+def repaired(part: Call, view: View, group: Group) -> list[Completion]:
+    """The repaired rollouts that join a group.
 
     Args:
-        slots: filled, `replay.repair` among them.
+        part: its `repair`.
         view: after the last round.
         group: of the step, judged.
 
@@ -184,7 +183,6 @@ def repaired(slots: Slots, view: View, group: Group) -> list[Completion]:
         UsageError: the part raised, or gave something else than completions of the group with the next indices, some
             of whose tokens are given.
     """
-    [part] = slots["replay.repair"]
     size = len(group.rollouts)
     found = _as_list(part(view, group), part.option, "completions", MAX_ROLLOUTS)
     for place, done in enumerate(found, start=size):
@@ -196,40 +194,21 @@ def repaired(slots: Slots, view: View, group: Group) -> list[Completion]:
     return found
 
 
-def waiting_ids(slots: Slots, view: View) -> list[str]:
+def waiting_ids(part: Call, view: View) -> list[str]:
     """Ids of the groups that wait for later steps.
 
     Args:
-        slots: filled, `replay.wait` among them.
+        part: its `wait`.
         view: after the last round.
 
     Raises:
         UsageError: the part raised, or gave something else than ids of groups of the step or of `View.waiting`, once
             each, none of them a probe.
     """
-    [part] = slots["replay.wait"]
     return _ids(part, view, (*view.waiting, *view.groups))
 
 
-def make_budget(names: Mapping[str, str], options: Mapping[str, Mapping[str, Any]]) -> Budget:
-    """Make the parts of a budget.
-
-    Args:
-        names: option of `[budget]` -> its value; what is left out has its default.
-        options: part's name -> its options.
-
-    Raises:
-        UsageError: as `make_slots`.
-
-    Example:
-        >>> make_budget({}, {}).slots.state()
-        {}
-    """
-    parts = {f"budget.{slot}": [name] for slot, name in BudgetConfig(**names).model_dump().items()}
-    return Budget(make_slots(parts, options))
-
-
-def _ids(part: Filled, view: View, groups: Sequence[Group], of_what: str = "") -> list[str]:
+def _ids(part: Call, view: View, groups: Sequence[Group], of_what: str = "") -> list[str]:
     """What a part answers: ids of some of the groups, once each, none of them a probe."""
     known = {group.id for group in groups if group.is_trained}
     wanted = f"ids of groups{of_what}, no probes"

@@ -50,6 +50,8 @@ class Certain:
         UsageError: one of the two alone, or `lowest` not below `highest`.
     """
 
+    needs = frozenset({"kept_alone"})
+
     def __init__(self, *, lowest: float | None = None, highest: float | None = None, first: First = 16) -> None:
         ends = math.nan if lowest is None else lowest, math.nan if highest is None else highest
         if (lowest is None) != (highest is None) or ends[0] >= ends[1]:

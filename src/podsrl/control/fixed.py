@@ -1,65 +1,33 @@
-"""The defaults: P questions of the stream with n rollouts each, in one round; all of their groups are trained on."""
+"""What a step does where no part decides: P questions of the stream with n rollouts each, in one round, all trained on."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from podsrl.control.base import Enough, Guide, Keep, Questions, Rollouts, View
+from podsrl.control.base import View
 from podsrl.types import Ask
 
 
-def one_round() -> Enough:
+def enough(view: View) -> int:
     """All `rollouts.num_prompts` groups in the first round."""
-
-    def enough(view: View) -> int:
-        return view.num_prompts if view.round == 0 else 0
-
-    return enough
+    return view.num_prompts if view.round == 0 else 0
 
 
-def stream() -> Questions:
+def questions(view: View, count: int) -> Sequence[int]:
     """The next questions of the run's stream."""
-
-    def questions(view: View, count: int) -> Sequence[int]:
-        return view.stream.draw(count)
-
-    return questions
+    return view.stream.draw(count)
 
 
-def equal() -> Rollouts:
+def rollouts(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
     """`rollouts.num_rollouts` of each question."""
-
-    def rollouts(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
-        return asks
-
-    return rollouts
+    return asks
 
 
-def none() -> Guide:
+def guide(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
     """Each question as it stands in the training set."""
-
-    def guide(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
-        return asks
-
-    return guide
+    return asks
 
 
-def every() -> Keep:
+def keep(view: View) -> Sequence[str]:
     """Every group that is no probe."""
-
-    def keep(view: View) -> Sequence[str]:
-        return [group.id for group in view.groups if group.is_trained]
-
-    return keep
-
-
-class Nothing:
-    """No group is closed, waits or comes from an earlier step, and no rollout is ended, forked or repaired."""
-
-    at: Collection[int] = ()
-    """`steer.prune` and `steer.branch` are shown no rollout."""
-
-    def __call__(self, *asked: object) -> Sequence[Any]:
-        """Nothing, whatever is asked."""
-        return ()
+    return [group.id for group in view.groups if group.is_trained]

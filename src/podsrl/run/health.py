@@ -278,7 +278,7 @@ EQUAL = Reason(
     "rollouts.num_rollouts",
 )
 _LEFT_OUT = Reason(
-    text='budget.keep left out every group ("mixed" wants correct and wrong answers in one)',
-    cure='choose easier questions or raise rollouts.num_rollouts; budget.keep = "all" also learns from unequal rewards '
-    "of wrong answers",
+    text="systems left out every group (dapo and mixed want correct and wrong answers in one)",
+    cure="choose easier questions or raise rollouts.num_rollouts; without the system that keeps groups a run also learns "
+    "from unequal rewards of wrong answers",
 )

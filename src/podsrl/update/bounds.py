@@ -1,4 +1,4 @@
-"""Bounds of the importance ratio of single rollouts: `loss.bound`, in place of `loss.clip_low` and `loss.clip_high`.
+"""Bounds of the importance ratio of single rollouts, in place of `loss.clip_low` and `loss.clip_high`.
 
     f(groups, selections) -> one tensor [m] per group, in the order of `Selection.kept`, or None: those of the loss
 
@@ -14,25 +14,20 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError, short
-from podsrl.lib.slots import Filled
+from podsrl.lib.parts import Call
 from podsrl.types import Group, Selection
 
 Bound: TypeAlias = Callable[[Sequence[Group], Sequence[Selection]], Sequence[Tensor] | None]
 
 
-def of_the_loss() -> Bound:
-    """All rollouts have the bounds of the loss."""
-    return lambda groups, selections: None
-
-
-def bounds_of(groups: Sequence[Group], selections: Sequence[Selection], bound: Filled) -> list[Tensor] | None:
-    """What fills `loss.bound` says of the kept rollouts of a step; None: nothing.
+def bounds_of(groups: Sequence[Group], selections: Sequence[Selection], bound: Call | None) -> list[Tensor] | None:
+    """What a part's `bound` says of the kept rollouts of a step; None: nothing, or there is no such part.
 
     Raises:
         UsageError: it raised, or returned something else than numbers from 0 on, one per kept rollout.
     """
-    found: Any = bound(tuple(groups), tuple(selections))
-    if found is None:
+    found: Any = None if bound is None else bound(tuple(groups), tuple(selections))
+    if bound is None or found is None:
         return None
     rows = [value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float32) for value in found]
     sizes, wanted = [tuple(row.shape) for row in rows], [(len(selection.kept),) for selection in selections]

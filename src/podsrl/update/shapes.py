@@ -3,8 +3,8 @@
     f(groups, selections, advantages) -> one tensor [m] or [m, T] per group
 
 `advantages` holds one float32 tensor [m] or [m, T] per group, in the order of `Selection.kept`, as `step_advantages`
-gives it; a shape returns new tensors of the same kind and leaves its arguments alone. `loss.shape` names shapes by
-name; each is a part with options (`[options.NAME]`), and may learn (`podsrl.lib.slots`).
+gives it; a shape returns new tensors of the same kind and leaves its arguments alone. Each is a part's
+`shape`, which may have options and learn (`podsrl.lib.parts`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.lib.slots import Filled
+from podsrl.lib.parts import Call
 from podsrl.types import Group, Rollout, Selection
 from podsrl.update.advantage import checked_advantages, kept_by_chunk
 
@@ -44,7 +44,7 @@ def rewrite_chunks(
     for group, selection, values in zip(groups, selections, advantages, strict=True):
         if values.ndim != 1:
             raise UsageError(
-                f"loss.shape: {name!r} compares one advantage per rollout and got one per token; name it before shapes "
+                f"systems: the shape of {name!r} compares one advantage per rollout and got one per token; name it before shapes "
                 "that give one per token"
             )
         kept, new = [group.rollouts[i] for i in selection.kept], values.clone()
@@ -55,14 +55,14 @@ def rewrite_chunks(
 
 
 def shape_advantages(
-    groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor], shapes: Sequence[Filled]
+    groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor], shapes: Sequence[Call]
 ) -> list[Tensor]:
     """The advantages of a step after all shapes, from left to right.
 
     Args:
         groups, selections: of the step.
         advantages: one float32 tensor [m] or [m, T] per group.
-        shapes: what fills `loss.shape`.
+        shapes: the parts', in order.
 
     Returns:
         As `advantages`; exactly 0 behind a completion's end.

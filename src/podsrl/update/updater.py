@@ -235,7 +235,7 @@ class Updater:
         if own.advantages.ndim == 2:
             raise UsageError(
                 "correct.baseline = 'off_policy' is for one advantage per row, and these are per token: leave out what "
-                "gives each token its own, such as a part of loss.shape"
+                "gives each token its own, such as a shape of systems"
             )
         norms = torch.zeros(own.num_sequences, dtype=torch.float64)
         taught = torch.isin(own.group, own.group[own.has_advantage()])

@@ -46,7 +46,7 @@ def fifo(jobs: Sequence[Job]) -> list[Job]:
 
 
 def breadth(jobs: Sequence[Job]) -> list[Job]:
-    """Lowest index first, so that all groups grow alike: least waste where groups may be closed (`steer.close`)."""
+    """Lowest index first, so that all groups grow alike: least waste where groups may be closed."""
     return sorted(jobs, key=lambda job: (job.index, job.order))
 
 

@@ -179,11 +179,12 @@ def accuracy_advice(config: RunConfig, correct: str) -> list[str]:
 
 def metric_advice(config: RunConfig, rewards: Collection[str], correct: str) -> list[str]:
     """Dynamic sampling by rewards of several parts, which differ within nearly every group: it filters nothing."""
-    is_used = "mixed" in (config.budget.enough, config.budget.keep)
-    by_reward = is_used and config.options.get("mixed", {}).get("metric") == "reward"
+    used = [name for name in ("dapo", "mixed") if name in config.systems]
+    by_reward = [name for name in used if config.options.get(name, {}).get("metric") == "reward"]
     if not by_reward or set(rewards) == {correct}:
         return []
+    [option] = (f"options.{name}.metric" for name in by_reward)
     return [
-        f"options.mixed.metric = 'reward': the rewards of nearly every group differ where {', '.join(rewards)} are "
-        "rewarded, so nearly all groups count as mixed; options.mixed.metric = 'correct' goes by the answers alone"
+        f"{option} = 'reward': the rewards of nearly every group differ where {', '.join(rewards)} are rewarded, so "
+        f"nearly all groups count as mixed; {option} = 'correct' goes by the answers alone"
     ]

@@ -12,7 +12,7 @@ from podsrl.config.schema import RunConfig
 from podsrl.errors import UnavailableError, UsageError
 from podsrl.generate import Kind
 from podsrl.generate.engine.limits import row_limit
-from podsrl.lib.slots import GO_ON
+from podsrl.lib.parts import GO_ON, Parts
 from podsrl.lib.torch_model import Limit
 from podsrl.policy import choose_device
 from podsrl.scale.generators.ray_cluster import Amounts, check_cluster, check_package
@@ -69,9 +69,9 @@ def check_processes(config: RunConfig, num_processes: int, *, is_one_machine: bo
         )
 
 
-def needs(config: RunConfig) -> list[tuple[str, str]]:
-    """What the options of a run want of its generator: (option, ability of `Generator.abilities`)."""
-    order, found = config.order, list[tuple[str, str]]()
+def needs(config: RunConfig, parts: Parts) -> list[tuple[str, str]]:
+    """What a run wants of its generator: (option or system, ability of `Generator.abilities`)."""
+    order, found = config.order, parts.abilities()
     if order.is_ahead and order.rest == "finish":
         found.append((f"order.ahead = {order.ahead:g}", "beside"))
     if order.rest == "run":
@@ -80,20 +80,17 @@ def needs(config: RunConfig) -> list[tuple[str, str]]:
         found += [("order.rest = 'put_off'", ability) for ability in (*GO_ON, "partial")]
     if order.take == "first":
         found += [("order.take = 'first'", ability) for ability in GO_ON]
-    for option, name in (("steer.prune", config.steer.prune), ("steer.branch", config.steer.branch)):
-        if name != "never":
-            found.append((f"{option} = {name!r}", "watch"))
     return found
 
 
-def check_kind(config: RunConfig, kind: Kind) -> None:
+def check_kind(config: RunConfig, parts: Parts, kind: Kind) -> None:
     """What is known of a generator before it is made goes with the options; of the user's own, nothing is."""
     if kind.own:
         return
     abilities = {*GO_ON, "load", "partial", *(("watch",) if kind.is_watching else ())}
     if kind.is_beside or config.scale.generators:
         abilities.add("beside")
-    check_abilities(needs(config), repr(config.rollouts.generator), abilities)
+    check_abilities(needs(config, parts), repr(config.rollouts.generator), abilities)
 
 
 def check_abilities(wanted: Iterable[tuple[str, str]], generator: str, abilities: Collection[str]) -> None:

@@ -43,7 +43,7 @@ def with_costs(config: RunConfig) -> RunConfig:
 def reads_costs(config: RunConfig) -> bool:
     """Whether what ships decides by them."""
     has_price = config.select.rule == "max_signal" and "overhead" not in config.select.options
-    return has_price or config.budget.rollouts == "worth"
+    return has_price or "worth" in config.systems
 
 
 def rule_options(config: RunConfig) -> dict[str, Any]:
@@ -79,10 +79,10 @@ def costs_advice(config: RunConfig) -> list[str]:
             f"costs.spread = {config.costs.spread:g}: the costs were measured on a busy machine, or too briefly, and "
             "the run goes by them all the same; measure again when it is quiet, or longer (pods plan --measure)"
         )
-    is_worth, has_rows = config.budget.rollouts == "worth", "rows" in config.options.get("worth", {})
+    is_worth, has_rows = "worth" in config.systems, "rows" in config.options.get("worth", {})
     if is_worth and not has_rows and select.rule != "max_signal":
         found.append(
-            "budget.rollouts = 'worth' reckons with 6 trained rows per mixed group, as with max_signal, and "
+            "systems = 'worth' reckons with 6 trained rows per mixed group, as with max_signal, and "
             f"select.rule = {select.rule!r} keeps {select.most_kept(n)} of {n}: set options.worth.rows"
         )
     return found

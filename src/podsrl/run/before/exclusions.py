@@ -1,131 +1,96 @@
-"""Options that exclude each other, by what each of them does."""
+"""What goes with what: an option or a system needs that something holds, and another one breaks it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any
 
-from podsrl.config.schema import BudgetConfig, RunConfig
+from podsrl.config.schema import RunConfig
 from podsrl.control.steer import counts_of
 from podsrl.errors import UsageError
-from podsrl.lib.slots import Slots
+from podsrl.lib.moments import WORDS
+from podsrl.lib.parts import Parts
 from podsrl.score import Environment, Scorer
 from podsrl.update.advantage import Advantage, reads_groups
 
 
 @dataclass(frozen=True, slots=True)
-class _Exclusion:
-    """An option that is not at its default goes with defaults of the others alone."""
+class Claim:
+    """What one option or system needs and breaks: words of `podsrl.lib.moments.WORDS`."""
 
-    option: str
-    reason: str
-    others: Sequence[str]
-    value: Any = None
-    """The one value of the option that excludes the others; None: every one but the default."""
-
-
-_EXCLUSIONS = (
-    _Exclusion(
-        "replay.wait",
-        "when a step ends, a group has to have what was asked",
-        ("order.ahead", "steer.close", "steer.branch", "replay.repair"),
-    ),
-    _Exclusion("order.take", "the groups under way are asked once, whole", ("budget.enough", "budget.rollouts")),
-    _Exclusion("order.take", "either would end rollouts of the other", ("steer.close",)),
-    _Exclusion("order.rest", "what watches a rollout has learned by its next token", ("steer.prune", "steer.branch")),
-    _Exclusion("steer.close", "each of them decides how many rollouts a question gets", ("budget.rollouts",)),
-    _Exclusion("steer.close", "a closed group cannot be cut into equal chunks", ("select.num_chunks",)),
-    _Exclusion("steer.close", "forks would hang on when a group is closed", ("steer.branch",)),
-    _Exclusion(
-        "steer.close",
-        "that may read rollouts that max-variance drops",
-        (*(f"budget.{slot}" for slot in BudgetConfig.model_fields), "loss.shape"),
-        "certain",
-    ),
-)
+    who: str
+    """For messages: "order.ahead = 1"."""
+    needs: frozenset[str] = frozenset()
+    breaks: frozenset[str] = frozenset()
 
 
-def check_exclusions(config: RunConfig, slots: Slots, advantage: Advantage) -> None:
+def check_exclusions(config: RunConfig, parts: Parts, advantage: Advantage, num_processes: int = 1) -> None:
     """Check all that is known without the questions.
 
     Raises:
-        UsageError: two options that exclude each other; groups are closed whose other rollouts something reads; or
-            rollouts are never as long as a part wants to see them.
+        UsageError: something needs what another breaks; or rollouts are never as long as a part wants to see them.
     """
-    default = RunConfig()
-    for each in _EXCLUSIONS:
-        got, off = (attrgetter(each.option)(of) for of in (config, default))
-        if got == off or each.value not in (None, got):
-            continue
-        for other in each.others:
-            found, wanted = (attrgetter(other)(of) for of in (config, default))
-            if found != wanted:
-                raise UsageError(
-                    f"{each.option} = {got!r} with {other} = {found!r}: {each.reason}; set {other} = {wanted!r}, or "
-                    f"{each.option} = {off!r}"
-                )
-    if config.steer.close == "certain":
-        _check_certain(config, advantage)
-    _check_counts(config, slots)
-
-
-def _check_certain(config: RunConfig, advantage: Advantage) -> None:
-    """What max-variance keeps of a closed group has to be known, and to be all that is read of it."""
-    select, advantage_name = config.select, config.loss.advantage
-    if select.rule not in ("max_variance", "max_signal"):
-        problem = f"select.rule = {select.rule!r}, which may read rollouts that max-variance drops: set 'max_variance'"
-    elif advantage_name is not None and ":" in advantage_name and reads_groups(advantage):
-        problem = f"loss.advantage = {advantage_name!r}, which reads whole groups: write it as f(rewards)"
-    elif isinstance(select.num_kept, float) or select.num_kept >= config.rollouts.num_rollouts:
-        problem = (
-            f"select.num_kept = {select.num_kept} of rollouts.num_rollouts = {config.rollouts.num_rollouts}: set a "
-            "whole number below it"
-        )
-    else:
-        return
-    raise UsageError(f"steer.close = 'certain' with {problem}, or steer.close = 'never'")
-
-
-def _check_counts(config: RunConfig, slots: Slots) -> None:
+    check_claims([*_of_parts(parts), *_of_options(config, advantage, num_processes)])
     limit = config.rollouts.max_new_tokens
-    for option in ("steer.prune", "steer.branch"):
-        [part] = slots[option]
+    for part in parts["look"]:
         if (late := max(counts_of(part) or (), default=0)) >= limit:
             raise UsageError(
                 f"{part.option} is shown rollouts that have {late} tokens, and rollouts.max_new_tokens = {limit} ends "
                 f"them: wanted at most {limit - 1}"
             )
-    [prune], [branch] = slots["steer.prune"], slots["steer.branch"]
-    if hasattr(prune.part, "together") and config.steer.branch != "never":
-        raise UsageError(
-            f"{prune.option} lets rollouts go on after it has seen their whole group, and {branch.option} would give a "
-            "fork an index that the group has already; leave one of them out"
-        )
-    if getattr(branch.part, "sets_tokens", False) and config.rollouts.stop_strings:
-        raise UsageError(
-            f"{branch.option} sets tokens, and one of rollouts.stop_strings = {list(config.rollouts.stop_strings)} may "
-            "reach across one unseen; leave one of them out"
-        )
 
 
-def check_pieces(config: RunConfig, scorer: Scorer | None, environment: Environment | None) -> None:
-    """Check that rollouts that are closed can be judged one by one, and that those that are watched have one turn.
+def check_pieces(parts: Parts, scorer: Scorer, environment: Environment | None) -> None:
+    """Check what is known with the rewards and the environment.
 
     Raises:
-        UsageError: a reward function gets all of them in one call, or an environment answers between their turns.
+        UsageError: something needs what these break.
     """
-    steer = config.steer
-    if scorer is not None and scorer.batches and steer.close != "never":
-        raise UsageError(
-            f"steer.close = {steer.close!r} judges rollouts one by one, and the reward function {scorer.batches[0]!r} "
-            "takes a batch of completions: write it as f(task, completion), or set steer.close = 'never'"
-        )
+    found = [*_of_parts(parts)]
+    if scorer.batches:
+        found.append(Claim(f"the reward function {scorer.batches[0]!r}, f of a batch", breaks=_words("judged_singly")))
     if environment is not None:
-        for option, got in (("steer.prune", steer.prune), ("steer.branch", steer.branch)):
-            if got != "never":
+        found.append(Claim(environment.option, breaks=_words("one_turn")))
+    check_claims(found)
+
+
+def check_claims(claims: list[Claim]) -> None:
+    """UsageError: one needs what another breaks."""
+    for one in claims:
+        for other in claims:
+            if one is not other and (both := one.needs & other.breaks):
+                word = min(both)
                 raise UsageError(
-                    f"{option} = {got!r} is for rollouts that are written in one go, and {environment.option} answers "
-                    f"between their turns: set {option} = 'never', or leave the other out"
+                    f"{one.who} wants that {WORDS[word]}, and with {other.who} that is not so: leave one of them out"
                 )
+
+
+def _of_parts(parts: Parts) -> Iterator[Claim]:
+    return (Claim(*each) for each in parts.words())
+
+
+def _of_options(config: RunConfig, advantage: Advantage, num_processes: int) -> Iterator[Claim]:
+    order, select, rollouts = config.order, config.select, config.rollouts
+    if order.is_ahead:
+        yield Claim(f"order.ahead = {order.ahead:g}", breaks=_words("settled_steps"))
+    if order.take == "first":
+        yield Claim("order.take = 'first'", _words("asked_once whole_groups one_process"))
+    if order.rest != "finish":
+        yield Claim(f"order.rest = {order.rest!r}", breaks=_words("one_version"))
+    if select.num_chunks > 1:
+        yield Claim(f"select.num_chunks = {select.num_chunks}", _words("equal_groups"))
+    if rollouts.stop_strings:
+        yield Claim(f"rollouts.stop_strings = {list(rollouts.stop_strings)}", breaks=_words("no_stop_strings"))
+    if num_processes > 1:
+        yield Claim(f"{num_processes} processes", breaks=_words("one_process"))
+    if select.rule not in ("max_variance", "max_signal"):
+        yield Claim(f"select.rule = {select.rule!r}", breaks=_words("kept_alone"))
+    if isinstance(select.num_kept, float) or select.num_kept >= rollouts.num_rollouts:
+        who = f"select.num_kept = {select.num_kept} of rollouts.num_rollouts = {rollouts.num_rollouts}"
+        yield Claim(who, breaks=_words("kept_alone"))
+    if ":" in (name := config.loss.advantage or "") and reads_groups(advantage):
+        yield Claim(f"loss.advantage = {name!r}, which reads whole groups", breaks=_words("kept_alone"))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())

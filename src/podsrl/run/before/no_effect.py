@@ -9,13 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from podsrl.config.schema import BudgetConfig, CorrectConfig, CostsConfig, LoraConfig, ReplayConfig, RunConfig
+from podsrl.config.schema import CorrectConfig, CostsConfig, LoraConfig, RunConfig
 from podsrl.run.before.costs import reads_costs
+from podsrl.run.before.sizes import grows_groups, parts_of
 
 _RATIOS = "one optimizer step per batch (optim.num_epochs, num_minibatches): ratios differ from 1 by rounding only"
-_NO_PRICE = (
-    "neither budget.rollouts = 'worth' nor select.rule = 'max_signal' without select.options.overhead weighs costs"
-)
+_NO_PRICE = "neither systems = 'worth' nor select.rule = 'max_signal' without select.options.overhead weighs costs"
 _ALONE = "there is only one process"
 
 
@@ -58,17 +57,17 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
         'there is only one process'
     """
     rollouts, select, optim, model = config.rollouts, config.select, config.optim, config.model
-    has_budget, keeps_whole = config.budget != BudgetConfig(), select.rule == "keep_all"
+    parts, keeps_whole = parts_of(config), select.rule == "keep_all"
     keeps_all = (
-        not has_budget
+        not grows_groups(parts)
         and not keeps_whole
         and select.rule != "max_signal"
         and select.most_kept(rollouts.num_rollouts) == rollouts.num_rollouts
     )
-    has_own = ":" in "".join((select.rule, *config.budget.model_dump().values()))
+    has_own = ":" in "".join((select.rule, *config.systems))
     is_filtered = rollouts.top_p < 1 or rollouts.top_k > 0 or rollouts.min_p > 0
     has_dropout = config.lora is not None and config.lora.dropout > 0
-    others = config.replay != ReplayConfig() or config.correct.proximal == "average"
+    others = parts.has("recall") or parts.has("bound") or config.correct.proximal == "average"
     # Else the policies of sampler and update differ, or that of the bound is another.
     is_on_policy = optim.num_updates == 1 and not (is_filtered or has_dropout or config.order.is_ahead or others)
     is_here = model.path.startswith(("builtin:", "package:")) or Path(model.path).expanduser().is_dir()
@@ -80,15 +79,9 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
         ),
         ("rollouts.kv_cache_bytes", rollouts.generator.startswith("vllm+"), "servers bound their memory themselves"),
         *((f"costs.{name}", not reads_costs(config) and not has_own, _NO_PRICE) for name in CostsConfig.model_fields),
-        ("steer.first", config.steer.close == "never", "steer.close = 'never': no group is closed"),
-        (
-            "steer.close",
-            config.steer.first >= rollouts.num_rollouts,
-            "no group is closed with fewer than steer.first rollouts, and none has more",
-        ),
         ("select.rule", keeps_all, "select.num_kept = rollouts.num_rollouts, so every rule keeps all"),
-        ("select.num_kept", keeps_whole and has_budget, "select.rule = 'keep_all' keeps every group whole"),
-        *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high", "bound")),
+        ("select.num_kept", keeps_whole and grows_groups(parts), "select.rule = 'keep_all' keeps every group whole"),
+        *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high")),
         *((f"correct.{name}", is_on_policy, _RATIOS) for name in CorrectConfig.model_fields),
         ("optim.prefix_sharing", optim.packing == "off", "prompts are shared in packed rows only"),
         (

@@ -18,7 +18,7 @@ from podsrl.errors import UsageError
 from podsrl.generate import Kind, resolve_generator
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.schedule.scheduler import named
-from podsrl.lib.slots import Slots
+from podsrl.lib.parts import Parts
 from podsrl.policy import check_model_options, device_notes, load_tokenizer
 from podsrl.run.before.advice import (
     accuracy_advice,
@@ -44,7 +44,7 @@ from podsrl.run.before.order import order_notes
 from podsrl.run.before.prompt_lengths import fit_prompts, looked_at
 from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.settle import settle
-from podsrl.run.before.sizes import check_sizes, grows_groups, make_parts
+from podsrl.run.before.sizes import check_sizes, grows_groups, parts_of
 from podsrl.score import EXTRACTORS, Environment, Scorer
 from podsrl.select import Rule, resolve_rule, try_rule
 from podsrl.tasks import TaskSet
@@ -69,10 +69,10 @@ class Found:
 
     generator: Kind
     """Makes the run's generator."""
-    slots: Slots
-    """The parts that the budget and the loss name, with what they learn."""
+    systems: Parts
+    """What `systems` names, with what it learns."""
     budget: Budget
-    """Decides what each step asks."""
+    """Asks them."""
     costs: CostsConfig
     """What the parts of a step cost."""
     rule: Rule
@@ -135,7 +135,7 @@ def prepare(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True
         eval_note(config),
         *costs_notes(config),
         *order_notes(config, talks=found.environment is not None),
-        *replay_notes(config, found.slots),
+        *replay_notes(config, found.systems),
     )
     return Prepared(**{each.name: getattr(found, each.name) for each in fields(Found)}, notes=notes)
 
@@ -153,7 +153,7 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
     skip_unreachable_hub(config.model, config.task)
     found, of_rate, of_questions, of_prompts = _resolve_names(config), list[str](), list[str](), tuple[str, ...]()
     if is_trained:
-        check_kind(config, found.generator)
+        check_kind(config, found.systems, found.generator)
     with excuse("what rollouts.generator needs"):
         found.generator.check()
     with excuse("what the model's options need"):
@@ -192,9 +192,9 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
                 num_dropped_eval=fitted.num_dropped_eval,
             )
             if is_trained:
-                found.slots.check("check_train", config.rollouts.num_prompts, len(fitted.tasks.train))
-                found.slots.check("check_tasks", looked_at(fitted.tasks.train))
-                found.slots.check("check_model", tokenizer, config.rollouts.max_new_tokens)
+                found.systems.check("check_train", config.rollouts.num_prompts, len(fitted.tasks.train))
+                found.systems.check("check_tasks", looked_at(fitted.tasks.train))
+                found.systems.check("check_model", tokenizer, config.rollouts.max_new_tokens)
         of_model = () if has_model else device_notes(config.model)
         warnings = (
             *of_model,
@@ -213,30 +213,30 @@ def _resolve_names(config: RunConfig) -> Found:
     named(config.rollouts.scheduler, "rollouts.scheduler")
     select = config.select
     rule = resolve_rule(select.rule, rule_options(config))
-    algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta", "shape", "bound"}))
+    algorithm = resolve_algorithm(**config.loss.model_dump(exclude={"kl_beta"}))
     advantage = resolve_advantage(algorithm.advantage)
     generator = resolve_generator(config.rollouts.generator, config.options)
     check_elsewhere(config, generator)
     if "vllm" in config.options and generator.options_name != "vllm":
         raise UsageError(f"[options.vllm]: {generator.option} does not read it; remove the table")
-    slots = make_parts(config)
-    size = check_sizes(config, slots) // select.num_chunks
-    keeps_all = select.rule == "keep_all" and grows_groups(config)
+    parts = parts_of(config)
+    size = check_sizes(config, parts) // select.num_chunks
+    keeps_all = select.rule == "keep_all" and grows_groups(parts)
     kept = size if keeps_all else kept_of(select.kept_of_chunk, size)
     try_rule(rule, size, kept)
     groups, selections, advantages = try_advantage(advantage, kept)
-    shape_advantages(groups, selections, advantages, slots["loss.shape"])
-    [bound] = slots["loss.bound"]
-    if bounds_of(groups, selections, bound) is not None and algorithm.loss.clip == "none":
+    shape_advantages(groups, selections, advantages, parts["shape"])
+    bound = parts.one("bound")
+    if bound is not None and bounds_of(groups, selections, bound) is not None and algorithm.loss.clip == "none":
         raise UsageError(f"{bound.option} bounds ratios, and loss.clip = 'none' has no bound: leave one of them out")
     check_baseline(config.correct.baseline, clip=algorithm.loss.clip, kl_beta=config.loss.kl_beta)
-    check_exclusions(config, slots, advantage)
-    replay_notes(config, slots)
+    check_exclusions(config, parts, advantage)
+    replay_notes(config, parts)
     generator.check_run(config)
     return Found(
         generator=generator,
-        slots=slots,
-        budget=Budget(slots),
+        systems=parts,
+        budget=Budget(parts),
         costs=costs_of(config),
         rule=rule,
         advantage=advantage,
@@ -271,12 +271,12 @@ def _with_questions(found: Found, config: RunConfig, tasks: TaskSet, is_trained:
         check_earned(environment, {*rewards, correct, format})
         warnings = (*scorer.probe(first), *of_environment)
         if is_trained:
-            check_pieces(config, scorer, environment)
+            check_pieces(found.systems, scorer, environment)
             kept = config.select.num_kept
-            if config.steer.close == "certain" and isinstance(kept, int):
+            if found.systems.has("close") and isinstance(kept, int):
                 kept = kept_of_plenty(found.rule, kept)
-            found.slots.check("check_rewards", kept, reward_bounds(rewards))
-            found.slots.check("check_answers", correct, correct in EXTRACTORS)
+            found.systems.check("check_rewards", kept, reward_bounds(rewards))
+            found.systems.check("check_answers", correct, correct in EXTRACTORS)
         on_error.pop_all()
     return replace(
         found,
@@ -299,6 +299,6 @@ def _question_advice(config: RunConfig, found: Found) -> list[str]:
         *metric_advice(config, found.rewards, found.correct),
         *form_advice(tasks, found.rewards),
         *repeat_advice(config, tasks),
-        *closing_advice(config, found.rewards),
+        *closing_advice(config, found.systems, found.rewards),
         *tasks.notes,
     ]

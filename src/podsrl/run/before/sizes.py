@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
 
 from podsrl.config.load import with_values
-from podsrl.config.schema import BudgetConfig, RunConfig
+from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import resolve_generator
-from podsrl.lib.parts import SLOTS
-from podsrl.lib.slots import Slots, make_slots
+from podsrl.lib.parts import Parts, make_parts
 from podsrl.tasks import MOST_HELD_OUT
 from podsrl.update.token_logprobs import SHARE_FROM
 
@@ -38,44 +36,44 @@ class Work:
     """Tokens of a micro-batch whose log-probs are wanted: those of completions."""
 
 
-def make_parts(config: RunConfig) -> Slots:
-    """Make the parts that fill the slots.
+def parts_of(config: RunConfig) -> Parts:
+    """Make the parts of a run.
 
     Raises:
-        UsageError: as of `make_slots`.
+        UsageError: as of `make_parts`.
     """
     generator = resolve_generator(config.rollouts.generator, config.options)
     options = {name: table for name, table in config.options.items() if name != generator.options_name}
-    named = {option: attrgetter(option)(config) for option in SLOTS}
-    return make_slots({option: [name] if isinstance(name, str) else name for option, name in named.items()}, options)
+    return make_parts(config.systems, options)
 
 
-def at_most(config: RunConfig, slots: Slots | None = None) -> RunConfig:
+def at_most(config: RunConfig, parts: Parts | None = None) -> RunConfig:
     """The config with P and n of the largest round that its budget may ask, for whatever is sized by them.
 
     Args:
-        slots: what `make_parts` gave; by default it is called.
+        parts: what `parts_of` gave; by default it is called.
 
     Example:
         >>> at_most(RunConfig()) == RunConfig()
         True
     """
-    if not _other_parts(config):
+    parts, num_groups = parts or parts_of(config), config.order.num_groups(config.rollouts.num_prompts)
+    num_prompts, num_rollouts = parts.most(num_groups, config.rollouts.num_rollouts)
+    if (num_prompts, num_rollouts) == (config.rollouts.num_prompts, config.rollouts.num_rollouts):
         return config
-    slots, num_groups = slots or make_parts(config), config.order.num_groups(config.rollouts.num_prompts)
-    num_prompts, num_rollouts = slots.most(num_groups, config.rollouts.num_rollouts)
     return with_values(config, rollouts={"num_prompts": num_prompts, "num_rollouts": num_rollouts})
 
 
 def sized(
-    config: RunConfig, slots: Slots | None = None, *, longest_prompt: int = 0, num_eval: int | None = None
+    config: RunConfig, parts: Parts | None = None, *, longest_prompt: int = 0, num_eval: int | None = None
 ) -> RunConfig:
     """`at_most` with what the data decides, where it was read: tokens of the longest prompt, and held-out questions.
 
     With a guide a prompt may have all tokens that the limit allows.
     """
-    config = at_most(config, slots)
-    if longest_prompt and config.budget.guide == "none":
+    parts = parts or parts_of(config)
+    config = at_most(config, parts)
+    if longest_prompt and not parts.has("guide"):
         config = with_values(config, rollouts={"max_prompt_tokens": longest_prompt})
     return config if num_eval is None else with_values(config, task={"num_eval": num_eval})
 
@@ -106,8 +104,8 @@ def work(config: RunConfig, num_processes: int, *, can_share: bool = False) -> W
     )
 
 
-def check_sizes(config: RunConfig, slots: Slots) -> int:
-    """Check what the largest round of another budget than the default has to fit.
+def check_sizes(config: RunConfig, parts: Parts) -> int:
+    """Check what the largest round that the parts may ask for has to fit.
 
     Returns:
         The most rollouts of a group.
@@ -117,15 +115,15 @@ def check_sizes(config: RunConfig, slots: Slots) -> int:
             groups that are not equal.
     """
     rollouts, select = config.rollouts, config.select
-    largest = at_most(config, slots).rollouts
-    names = ", ".join(f"{option} = {name!r}" for option, name in _other_parts(config).items())
+    largest = at_most(config, parts).rollouts
+    names = f"systems = {', '.join(config.systems)}" if config.systems else f"order.take = {config.order.take!r}"
     product = f"{names} with up to {largest.num_prompts} groups in a round of up to {largest.num_rollouts} rollouts"
     if problem := config.too_many(product, largest.num_prompts * largest.num_rollouts):
         raise UsageError(problem)
     if select.num_chunks > 1 and largest.num_rollouts > rollouts.num_rollouts:
         raise UsageError(
             f"select.num_chunks = {select.num_chunks} cuts equal groups, and {names} makes unequal ones, of up to "
-            f"{largest.num_rollouts} rollouts: set select.num_chunks = 1, or choose another part"
+            f"{largest.num_rollouts} rollouts: set select.num_chunks = 1, or choose another system"
         )
     if select.num_kept > largest.num_rollouts and select.rule != "keep_all":
         bound = "" if largest.num_rollouts == rollouts.num_rollouts else f" ({names} asks for at most "
@@ -137,15 +135,8 @@ def check_sizes(config: RunConfig, slots: Slots) -> int:
     return largest.num_rollouts
 
 
-def grows_groups(config: RunConfig) -> bool:
+def grows_groups(parts: Parts) -> bool:
     """Whether groups may have other numbers of rollouts than the config's."""
-    return config.budget != BudgetConfig() or {config.steer.branch, config.replay.repair} != {"never"}
-
-
-def _other_parts(config: RunConfig) -> dict[str, str]:
-    """Option of a slot that may make other sizes than the config's -> the part that fills it, if not by default."""
-    default, budget, branch = BudgetConfig().model_dump(), config.budget.model_dump(), config.steer.branch
-    others = {f"budget.{slot}": name for slot, name in budget.items() if name != default[slot]}
-    others |= {} if branch == "never" else {"steer.branch": branch}
-    others |= {} if config.replay.repair == "never" else {"replay.repair": config.replay.repair}
-    return others if config.order.take == "asked" else {**others, "order.take": "first"}
+    return any(map(parts.has, ("enough", "questions", "rollouts", "guide", "keep"))) or bool(
+        parts.breaks("equal_groups")
+    )

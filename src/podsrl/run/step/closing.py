@@ -1,4 +1,4 @@
-"""Close groups that have enough (`steer.close`), while their other rollouts are still being generated.
+"""Close groups that have enough, while their other rollouts are still being generated.
 
 A group ends with the first index up to which its rollouts are enough: a function of its tokens and rewards. It is shown
 with what has ended so far, in the order of the indices. What is enough stays enough when more rollouts come in between,
@@ -94,8 +94,8 @@ class EarlyClose(Whole):
     """A group ends where it has enough.
 
     Args:
-        close: the part of `steer.close`.
-        option: for messages: "steer.close = 'certain'".
+        close: a part's.
+        option: for messages: "close of systems = 'certain'".
         first: no group ends with fewer rollouts.
     """
 

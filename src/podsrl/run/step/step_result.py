@@ -21,7 +21,7 @@ class StepResult:
     groups: tuple[Group, ...]
     """P groups that were trained on, or could have been; they may differ in size."""
     num_recalled: int = 0
-    """How many of them, the last ones, are of earlier steps (`replay.groups`)."""
+    """How many of them, the last ones, are of earlier steps (`recall`)."""
     left_out: tuple[Group, ...] = ()
     """Groups that the budget kept out of the training."""
     probes: tuple[Group, ...] = ()

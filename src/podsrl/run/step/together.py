@@ -1,4 +1,4 @@
-"""Rollouts that a part of `steer.prune` postpones until it can decide on their whole group: a turn of `turns.py`.
+"""Rollouts that a part postpones until it can decide on their whole group: a turn of `turns.py`.
 
 A decision waits for the round: all rollouts have come to where the part stopped them, or have ended. So neither slots
 nor schedule change it, and those that go on have their memory to themselves.
@@ -12,27 +12,26 @@ from dataclasses import dataclass, replace
 
 from podsrl.errors import UsageError, short
 from podsrl.generate import Sampling
-from podsrl.lib.slots import Filled
-from podsrl.lib.user_function import calling
+from podsrl.lib.parts import Call
 from podsrl.run.step.turns import Silence
 from podsrl.types import Completion
 
 
 @dataclass(frozen=True, slots=True)
 class TogetherTalks:
-    """A part of `steer.prune` with a method `together` talks with the rollouts of open groups."""
+    """A part with a method `together` talks with the rollouts of open groups."""
 
-    prune: Filled
+    together: Call
 
     def __call__(self, sampling: Sampling) -> TogetherTalk:
-        return TogetherTalk(self.prune)
+        return TogetherTalk(self.together)
 
 
 class TogetherTalk(Silence):
     """Those that were postponed go on, or are pruned; as `podsrl.run.step.turns.Talk`."""
 
-    def __init__(self, prune: Filled) -> None:
-        self._prune = prune
+    def __init__(self, together: Call) -> None:
+        self._together = together
         self._groups: dict[str, dict[int, Completion]] = defaultdict(dict)
         self.num_waiting = 0
 
@@ -57,11 +56,10 @@ class TogetherTalk(Silence):
                 yield done
 
     def _going_on(self, group: Sequence[Completion]) -> set[int]:
-        with calling(self._prune.option, "together(rollouts)"):
-            found = set(self._prune.part.together(group))
+        found = set(self._together(group))
         if unknown := found - {done.index for done in group if done.is_postponed}:
             raise UsageError(
-                f"{self._prune.option}: together(rollouts) returned {short(found)}, and {short(unknown)} of group "
+                f"{self._together.option} returned {short(found)}, and {short(unknown)} of group "
                 f"{group[0].request_id!r} is not postponed: wanted indices of those that go on"
             )
         return found

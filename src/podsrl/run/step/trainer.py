@@ -39,7 +39,7 @@ from podsrl.run.before.checks import check_abilities, check_generator, check_pro
 from podsrl.run.before.fit import fit
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
-from podsrl.run.before.replay import check_replay
+from podsrl.run.before.exclusions import check_exclusions
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import at_most
 from podsrl.run.saving.checkpoint import Checkpoint
@@ -109,7 +109,7 @@ class Trainer:
             config, lines = self._fitting(config)
             self.config, self.choices = config, (*self.choices, *lines)
         check_generator(self.parts.generator, config, self.processes.num_processes)
-        check_replay(config, self.parts.slots, self.processes.num_processes)
+        check_exclusions(config, self.parts.systems, self.parts.advantage, self.processes.num_processes)
         counts = (
             config.lora is not None or config.loss.kl_beta > 0
         )  # else a checkpoint's weights take the start's place
@@ -147,12 +147,12 @@ class Trainer:
         longest = longest_asked(config, self.model, self.parts)
         with ExitStack() as on_error:
             on_error.callback(generator.close)
-            wanted = (*needs(config), *self.parts.slots.abilities())
+            wanted = needs(config, self.parts.systems)
             check_abilities(wanted, type(generator).__name__, abilities_of(generator))
             with self.parts.generator.calling():
                 self.generation = describe_generation(
                     generator,
-                    at_most(config, self.parts.slots),
+                    at_most(config, self.parts.systems),
                     self.sampling,
                     longest,
                     self.processes.num_processes,
@@ -193,10 +193,10 @@ class Trainer:
         self._cpu.pause()
 
     def recall(self, groups: Sequence[Group]) -> list[Group]:
-        """These groups, and those of earlier steps that `replay.groups` gives."""
+        """These groups, and those of earlier steps that a part recalls."""
         with self.clock.stage("select"):
             view = self._view(self.progress.step, self.progress.data_position).after(groups)
-            return [*groups, *recalled(self.parts.slots, view)]
+            return [*groups, *recalled(self.parts.systems.one("recall"), view)]
 
     def choose(self, groups: Sequence[Group]) -> list[Selection]:
         """Which rollouts of each group are trained on."""
@@ -216,8 +216,8 @@ class Trainer:
         """The kept rollouts, each with its advantage, in the order of the groups and of `Selection.kept`."""
         with self.clock.stage("select"):
             advantages = step_advantages(groups, selections, self.parts.advantage)
-            shaped = shape_advantages(groups, selections, advantages, self.parts.slots["loss.shape"])
-            [bound] = self.parts.slots["loss.bound"]
+            shaped = shape_advantages(groups, selections, advantages, self.parts.systems["shape"])
+            bound = self.parts.systems.one("bound")
             return to_samples(groups, selections, shaped, bounds_of(groups, selections, bound))
 
     def make_batch(self, samples: Sequence[Sample]) -> Batch | None:
@@ -257,7 +257,7 @@ class Trainer:
         """
         self.is_between_steps = False
         with self.clock.stage("record"):
-            self.parts.slots.learn(collected.seen)
+            self.parts.systems.learn(collected.seen)
             self.desk.taken(collected)
             update_bytes = self.learner.updater.peak_bytes()
             load = gather_load(collected, self.scorer.stats, update_bytes, self._cpu.take(), self.processes)

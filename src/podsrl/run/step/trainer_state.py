@@ -43,7 +43,7 @@ def save_trainer(trainer: Trainer, folder: Path, extra: Mapping[str, Any]) -> Pa
         begun[WAITING] = np.frombuffer(encode_open(desk.waiting), dtype=np.uint8)
     if not trainer.processes.is_main:
         return checkpoint_path(folder, trainer.progress.step)
-    values, arrays = split_states(without_groups(trainer.parts.slots.state()))
+    values, arrays = split_states(without_groups(trainer.parts.systems.state()))
     arrays.update(begun)
     return save_checkpoint(
         folder,
@@ -85,7 +85,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: boo
     if kept is not None and not is_stale:
         waiting = _read(checkpoint, PARTS, lambda: decode_open(kept.tobytes(), task_of))
     states = whole_states(state["parts"], arrays)
-    trainer.parts.slots.restore(_read(checkpoint, PARTS, lambda: with_groups(states, task_of)))
+    trainer.parts.systems.restore(_read(checkpoint, PARTS, lambda: with_groups(states, task_of)))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     desk = trainer.desk
     desk.rounds, desk.waiting, desk.position, desk.tally = deque(rounds), tuple(waiting), position, tally

@@ -12,9 +12,10 @@ from podsrl.control import Steering, View, repaired, waiting_ids
 from podsrl.generate import Generator, Sampling, Watch, abilities_of
 from podsrl.generate.engine.limits import row_limit
 from podsrl.lib.seeds import derive
-from podsrl.lib.slots import GO_ON
+from podsrl.lib.parts import GO_ON
 from podsrl.policy import AdaptedPolicy, Policy
 from podsrl.run.before.checks import check_abilities
+from podsrl.run.before.closing import first_of
 from podsrl.run.before.prepare import Prepared
 from podsrl.run.step.closing import Closing, EarlyClose, Whole
 from podsrl.run.step.desk import Desk
@@ -78,7 +79,7 @@ def new_updater(config: RunConfig, policy: Policy, parts: Prepared, processes: P
 
 def longest_asked(config: RunConfig, model: Any, parts: Prepared) -> int:
     """Tokens of the longest prompt that a run may ask: with a guide, the most that there is room for."""
-    return parts.longest_prompt if config.budget.guide == "none" else prompt_room(config, model)
+    return parts.longest_prompt if not parts.systems.has("guide") else prompt_room(config, model)
 
 
 def prompt_room(config: RunConfig, model: Any) -> int:
@@ -105,8 +106,8 @@ def new_desk(
         max_guided_tokens=longest_asked(config, model, parts),
         num_words=len(model.get_input_embeddings().weight),
         closing=_closing(config, parts),
-        waits=None if config.replay.wait == "nothing" else partial(waiting_ids, parts.slots),
-        repairs=None if config.replay.repair == "never" else partial(repaired, parts.slots),
+        waits=None if (wait := parts.systems.one("wait")) is None else partial(waiting_ids, wait),
+        repairs=None if (repair := parts.systems.one("repair")) is None else partial(repaired, repair),
         watch=_watch(config, parts),
         talks=_talks(config, parts, engine),
         kind=parts.generator,
@@ -116,23 +117,18 @@ def new_desk(
 def _closing(config: RunConfig, parts: Prepared) -> Closing:
     if config.order.take == "first":
         return FirstGroups(config.order, config.rollouts.num_prompts)
-    if config.steer.close == "never":
-        return Whole()
-    [part] = parts.slots["steer.close"]
-    return EarlyClose(part, part.option, config.steer.first)
+    close = parts.systems.one("close")
+    return Whole() if close is None else EarlyClose(close, close.option, first_of(close))
 
 
 def _watch(config: RunConfig, parts: Prepared) -> Watch | None:
-    names = {"steer.prune": config.steer.prune, "steer.branch": config.steer.branch}
-    return None if set(names.values()) == {"never"} else Steering(names, config.options, parts.slots)
+    return Steering(config.systems, config.options, parts.systems) if parts.systems.has("look") else None
 
 
 def _talks(config: RunConfig, parts: Prepared, engine: Generator) -> Talks:
-    if parts.environment is None and config.steer.prune == "never":
-        return no_talks
     if parts.environment is None:
-        [prune] = parts.slots["steer.prune"]
-        return TogetherTalks(prune) if hasattr(prune.part, "together") else no_talks
+        together = parts.systems.one("together")
+        return no_talks if together is None else TogetherTalks(together)
     wanted = [(parts.environment.option, ability) for ability in GO_ON]
     check_abilities(wanted, type(engine).__name__, abilities_of(engine))
     is_judge = EARNED in {*parts.rewards, parts.correct, parts.format}
