@@ -38,16 +38,36 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from benchmarks.kills.compare import OF_THE_CLOCK  # noqa: E402
 from benchmarks.kills.schedules import MIXED, SCHEDULES  # noqa: E402
 
+_PARTS = {
+    **{
+        "dars": "harder",
+        "dots": "difficulty",
+        "dots_rr": "fifo",
+        "dps": "dynamics",
+        "duet": "neyman",
+        "arrol": "quality",
+    },
+    **{"gdro_prompts": "bins", "gdro_rollouts": "bandit", "gigpo": "anchors", "latr": "ambiguous", "trace": "contrast"},
+    **{"pilot_commit": "pilot", "sapo": "swarm", "sgpo": "profile", "vigor": "varied", "dapo": "mixed"},
+    **{"adhint:Hints": "hints", "adhint:Halves": "halves", "nudgerl:Contexts": "contexts", "nudgerl:Nudge": "nudge"},
+    **{"echo:Confident": "confident", "echo:Votes": "votes", "poise:Probe": "probe", "poise:States": "states"},
+    **{"aero:Seek": "seek", "reinforce_ada:Seek": "seek", "xrpo:Confidence": "confidence", "xrpo:Novelty": "novelty"},
+    **{"xrpo:Examples": "examples", "aero:Posterior": "posterior", "poise": "states", "echo": "confident"},
+}
 RENAMED: Mapping[str, str | None] = MappingProxyType(
-    {"order.ahead=1": "steps.name=ahead", "order.ahead=1.0": "replay.surplus=2"}
+    {
+        **_PARTS,
+        "systems=certain,random": "steer.close=certain steer.prune=random",
+        "systems=dapo": "budget.enough=mixed budget.keep=mixed",
+        "options.certain.first": "steer.first",
+    }
 )
 """Name of an option, metric or entry of a state -> its name at the other commit; None: there was none.
 
-An option with a value, as the cases write it, stands for another with its own value. Empty it once no commit is
-compared that has the old names."""
-REFORMED = ("steps/", "waiting/")
-"""Begins of names of tensors whose form is another: what is under way. Empty it once no commit is compared that has the
-old form."""
+An option with a value, as the cases write it, stands for others with their own values; a name that holds another one,
+as "options.NAME.x" and "NAME/x" do, has that one's. Empty it once no commit is compared that has the old names."""
+REFORMED: tuple[str, ...] = ()
+"""Begins of names of tensors whose form is another. Empty it once no commit is compared that has the old form."""
 GONE = frozenset({"matmul"})
 """Entries of a state that only older commits have."""
 RECIPES = "src/podsrl/config/recipes"
@@ -72,9 +92,9 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "columns": SCHEDULES["answers of several turns"][1],
     "systems/gigpo": {**SCHEDULES["answers of several turns"][1], "select.num_kept": "6"},
     "systems/areal": {"scale.generators": "0", "order.rest": "put_off"},  # clocks decide nothing
-    "systems/poise": {"select.num_kept": "6", "options.states.at": "[4, 8]"},
+    "systems/poise": {"select.num_kept": "6", "options.poise.at": "[4, 8]"},
     **dict.fromkeys(("gsm8k", "math", "smol"), ANY),
-    "systems/sapo": {"options.swarm.num": "3"},
+    "systems/sapo": {"options.sapo.num": "3"},
     **{f"paper/{setting}-grpo_ga": KEPT_ALL for setting in "de"},
     **{f"paper/{setting}-pods": KEPT_FEW for setting in "de"},
 }
@@ -133,7 +153,7 @@ def cases(folder: Path) -> Iterator[Case]:
 def _run(recipe: str, options: Mapping[str, str], *, processes: int = 1) -> tuple[tuple[str, ...], ...]:
     start = ("train",) if processes == 1 else ("launch", "--processes", str(processes))
     is_swarm = recipe in ("systems/sapo", "systems/ftis")
-    options = {**options, **EVERY, **({"options.swarm.folder": "swarm"} if is_swarm else {})}
+    options = {**options, **EVERY, **({"options.sapo.folder": "swarm"} if is_swarm else {})}
     words = (*start, recipe, "--plain", *(f"--{key}={value}" for key, value in options.items()))
     others = [(*words, "--seed=1", "--out", "other")] if is_swarm else []
     return (*others, (*words, "--out", "run"), (*start, *RESUMED))
@@ -262,15 +282,29 @@ def translated(words: Sequence[str]) -> Iterator[str]:
     """A command of the newer side, by the names of the other."""
     for word in words:
         key, _, value = word.removeprefix("--").partition("=")
-        name = RENAMED.get(f"{key}={value}", RENAMED.get(key, key))
+        name = RENAMED.get(f"{key}={value}", _renamed(key) if word.startswith("--") else key)
         if name is not None:
-            yield word if name == key else f"--{name}" if "=" in name else f"--{name}={value}"
+            yield from (
+                [word]
+                if name == key
+                else [f"--{each}" if "=" in each else f"--{each}={value}" for each in name.split()]
+            )
+
+
+def _renamed(name: str) -> str | None:
+    """A name, or the one that it holds, at the other commit."""
+    if name in RENAMED:
+        return RENAMED[name]
+    for mark in ("/", "."):
+        parts = name.split(mark)
+        name = mark.join(str(RENAMED.get(part) or part) for part in parts)
+    return name
 
 
 def renamed(value: Any) -> Any:
     """What the newer side gave, by the names of the other."""
     if isinstance(value, Mapping):
-        names = {key: RENAMED.get(key, key) for key in value}
+        names = {key: _renamed(key) for key in value}
         return {name: renamed(value[key]) for key, name in names.items() if name is not None}
     return [renamed(item) for item in value] if isinstance(value, list) else value
 
