@@ -1,8 +1,8 @@
-"""Small parts for every slot, and a reward: what the shipped parts do not do, or not together."""
+"""Small systems for every moment, and a reward: what those that ship do not do, or not together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,11 @@ def lucky(prompts: list[str], completions: list[str]) -> list[float]:
     return [float(sum(map(ord, text)) % 3 == 0) for text in completions]
 
 
-def in_two_rounds() -> Callable[[View], int]:
+class InTwoRounds:
     """Half of the groups in each of the first two rounds."""
-    return lambda view: (view.num_prompts + 1 - view.round) // 2 if view.round < 2 else 0
+
+    def enough(self, view: View) -> int:
+        return (view.num_prompts + 1 - view.round) // 2 if view.round < 2 else 0
 
 
 class Least:
@@ -48,41 +50,37 @@ class Least:
         self.asked = state["asked"]
 
 
-def more(rounds: int) -> Callable[[View, Sequence[Ask]], list[Ask]]:
-    """In each of so many further rounds, more rollouts of some groups: as many as they have."""
+class Twice:
+    """In a further round, more rollouts of some groups: as many as they have."""
 
-    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
-        if not 0 < view.round <= rounds:
+    num_rounds = 1
+
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
+        if not 0 < view.round <= self.num_rounds:
             return list(asks)
         first = view.rng("more").integers(2)
         again = [(g, g.index) for g in view.groups if g.is_trained and g.index is not None][first::2]
         return [*asks, *(Ask(index=index, num_rollouts=len(g.rollouts), joins=g.id) for g, index in again)]
 
-    return rollouts
 
+class Thrice(Twice):
+    """In two further rounds."""
 
-def twice() -> Any:
-    return more(1)
-
-
-def thrice() -> Any:
-    return more(2)
+    num_rounds = 2
 
 
 FAILS_AT: list[tuple[int, Any]] = []
 """Steps in which `Failing` fails, and the round, or "learns"."""
 
 
-class Failing:
-    """As `thrice`."""
-
+class Failing(Thrice):
     def __init__(self) -> None:
-        self.seen, self.more = 0, more(2)
+        self.seen = 0
 
     def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
         if (view.step, view.round) in FAILS_AT:
             raise ZeroDivisionError
-        return self.more(view, asks)
+        return super().rollouts(view, asks)
 
     def learn(self, groups: Sequence[Group]) -> None:
         if (self.seen, "learns") in FAILS_AT:
@@ -96,18 +94,16 @@ class Failing:
         self.seen = state["seen"]
 
 
-def probed() -> Callable[[View, Sequence[Ask]], list[Ask]]:
+class Probed:
     """Two rollouts of every question as a probe; then a group for every question that is not in vain."""
 
-    def rollouts(view: View, asks: Sequence[Ask]) -> list[Ask]:
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
         probes = [replace(ask, num_rollouts=2, is_trained=False) for ask in asks]
         known = {group.index for group in view.groups if group.is_trained}
         seen = [g for g in view.groups if not g.is_trained and g.index not in known]
         good = [g for g in seen if any(r.is_correct for r in g.rollouts)]
         found = [Ask(index=g.index, num_rollouts=view.num_rollouts) for g in good if g.index is not None]
         return [*probes, *found]
-
-    return rollouts
 
 
 class Growing:
@@ -137,10 +133,10 @@ class Growing:
         return num_prompts, num_rollouts + self.largest
 
 
-def hinted() -> Callable[[View, Sequence[Ask]], list[Ask]]:
+class Hinted:
     """Of what joins a group, the second half is shown with a hint; of a new group, every other one is."""
 
-    def guide(view: View, asks: Sequence[Ask]) -> list[Ask]:
+    def guide(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
         found: list[Ask] = []
         for place, ask in enumerate(asks):
             prompt = f"Hint: {view.tasks[ask.index].answer[-1:]}. {view.tasks[ask.index].prompt}"
@@ -152,23 +148,23 @@ def hinted() -> Callable[[View, Sequence[Ask]], list[Ask]]:
             found += [replace(ask, num_rollouts=half, prompt=prompt, origin="hint")] if half else []
         return found
 
-    return guide
+
+class Signal:
+    """Trains on groups with two different rewards."""
+
+    def keep(self, view: View) -> list[str]:
+        return [g.id for g in view.groups if g.is_trained and len({r.reward for r in g.rollouts}) > 1]
 
 
-def signal() -> Callable[[View], list[str]]:
-    """Groups with two different rewards."""
-    return lambda view: [g.id for g in view.groups if g.is_trained and len({r.reward for r in g.rollouts}) > 1]
-
-
-def later_less() -> Callable[..., list[Tensor]]:
+class LaterLess:
     """One value per token: a tenth less at each."""
 
-    def shape(groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]) -> list[Tensor]:
+    def shape(
+        self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
+    ) -> list[Tensor]:
         found = []
         for group, selection, advantage in zip(groups, selections, advantages, strict=True):
             lengths = [len(group.rollouts[i].completion.token_ids) for i in selection.kept]
             wide = advantage if advantage.ndim == 2 else advantage[:, None].expand(-1, max(lengths, default=0))
             found.append(wide * 0.9 ** torch.arange(wide.shape[1]))
         return found
-
-    return shape

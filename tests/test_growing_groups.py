@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from podsrl.control import View, make_budget
+from podsrl.control import Budget, View
+from podsrl.lib.parts import make_parts
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Task
 from population import Population, _answers
@@ -27,7 +28,7 @@ def grown_groups(num_groups: int) -> list[Group]:
     """Eight rollouts of a question with success 1/8 each, and by DARS more where few were right."""
     population = Population([-np.log(7.0)] * num_groups)
     tasks = [Task(id=str(i), prompt="?", answer="") for i in range(num_groups)]
-    budget = make_budget({"rollouts": "harder"}, {})
+    budget = Budget(make_parts(["dars"], {}))
     sizes = {"num_prompts": num_groups, "num_rollouts": 8, "num_train": num_groups}
     view = View(step=0, seed=0, stream=Stream(num_groups, seed=0), tasks=tasks, **sizes)  # type: ignore[arg-type]
     while asks := budget.ask(view):

@@ -42,7 +42,7 @@ WAYS = {
     "lora": ("lora.rank=4", "lora.dropout=0.1"),
     "decoupled": ("optim.num_epochs=2", "correct.proximal=step_start", "correct.weight=mask", "correct.cap=1.01"),
 }
-ROUNDS = ("budget.rollouts=small_parts:twice",)
+ROUNDS = ("systems=small_parts:Twice",)
 
 
 def trainer_of(*overrides: str, ahead: int = 1) -> Trainer:

@@ -23,11 +23,11 @@ TEXT = "1+1=2 Answer: 2."
 
 def config_of(*overrides: str) -> RunConfig:
     keep_all = ("select.rule=keep_all", "select.num_kept=8", "rollouts.max_new_tokens=24")
-    return small_run("rollouts.num_prompts=3", *keep_all, "budget.guide=small_budgets:in_three_ways", *overrides)
+    return small_run("rollouts.num_prompts=3", *keep_all, "systems=small_budgets:InThreeWays", *overrides)
 
 
 def share(value: float) -> str:
-    return f'options={{"small_budgets:in_three_ways" = {{share = {value}}}}}'
+    return f'options={{"small_budgets:InThreeWays" = {{share = {value}}}}}'
 
 
 def test_a_new_group_is_asked_in_three_ways_and_given_tokens_reach_no_loss() -> None:
@@ -59,7 +59,7 @@ def test_the_version_of_a_begun_rollout_is_that_of_the_weights_that_drew_it() ->
 
 
 def test_no_share_of_a_start_is_no_start() -> None:
-    plain, none = (Trainer(config_of(*more)).sample().groups for more in (("budget.guide=none",), (share(0.0),)))
+    plain, none = (Trainer(config_of(*more)).sample().groups for more in (("systems=",), (share(0.0),)))
     of_plain, of_none = ([[r.completion.token_ids for r in g.rollouts[:6]] for g in each] for each in (plain, none))
     assert of_plain == of_none
 
@@ -108,7 +108,7 @@ class Later:
 
     at = (2,)
 
-    def prune(self, live: Live) -> list[End]:
+    def look(self, live: Live) -> list[End]:
         return []
 
     def together(self, rollouts: Sequence[Completion]) -> list[int]:
@@ -124,13 +124,13 @@ class Plain(Beside):
     [
         (
             "Plain",
-            ("budget.rollouts=hints", "options.hints.solution=test_begun_answers:told"),
-            r"budget\.rollouts = 'hints' asks for rollouts that go on behind given tokens, .* Plain lacks .* 'start'",
+            ("systems=adhint", "options.adhint.solution=test_begun_answers:told"),
+            r"systems = 'adhint' asks for rollouts that go on behind given tokens, .* Plain lacks .* 'start'",
         ),
         (
             "Together",
-            ("steer.prune=test_begun_answers:Later",),
-            r"steer\.prune = .* later rollouts .* Together .*'join'",
+            ("systems=test_begun_answers:Later",),
+            r"systems = 'test_begun_answers:Later' .* later rollouts .* Together .*'join'",
         ),
         ("Plain", ("task.environment=environments:echo",), r"'environments:echo' asks .* Plain lacks .*'start': use"),
     ],
@@ -138,7 +138,7 @@ class Plain(Beside):
 def test_a_generator_that_cannot_do_what_a_part_wants_is_named_before_it_generates(
     name: str, overrides: tuple[str, ...], message: str
 ) -> None:
-    own = ("rollouts.generator=test_begun_answers:" + name, "budget.guide=none")
+    own = "rollouts.generator=test_begun_answers:" + name
     with pytest.raises(UsageError, match=message) as error:
-        Trainer(small_run(*own, *overrides))
+        Trainer(small_run(own, *overrides))
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Runs with a budget: probes of a part of one's own, and dynamic sampling."""
+"""Runs that ask in their own way: probes of a system of one's own, and dynamic sampling."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from podsrl.types import Group
 from runs import config_of as small_run
 
 
-def config_of(rollouts: str, *overrides: str) -> RunConfig:
-    return small_run("rollouts.num_prompts=3", f"budget.rollouts=small_budgets:{rollouts}", *overrides)
+def config_of(system: str, *overrides: str) -> RunConfig:
+    return small_run("rollouts.num_prompts=3", f"systems=small_budgets:{system}", *overrides)
 
 
 def test_probes_are_generated_and_scored_and_never_trained_on() -> None:
-    trainer = Trainer(config_of("after_a_probe", 'options={"small_budgets:after_a_probe" = {size = 6}}'))
+    trainer = Trainer(config_of("AfterAProbe", 'options={"small_budgets:AfterAProbe" = {size = 6}}'))
     results = [training_step(trainer) for _ in range(3)]
     assert all([len(group.rollouts) for group in result.probes] == [6, 6, 6] for result in results)
     for result in results:
@@ -40,15 +40,15 @@ def test_probes_are_generated_and_scored_and_never_trained_on() -> None:
     assert trainer.progress.data_position == 9
 
 
-def test_parts_are_found_before_the_model_loads() -> None:
-    with pytest.raises(UsageError, match=r"small_budgets:forgetful' learns, but has no state"):
-        Trainer(config_of("forgetful", "model.path=/nowhere"))
-    with pytest.raises(UsageError, match=r"budget.rollouts = 'small_budgets:nothing' cannot be imported"):
+def test_systems_are_found_before_the_model_loads() -> None:
+    with pytest.raises(UsageError, match=r"small_budgets:Forgetful' learns, but has no state"):
+        Trainer(config_of("Forgetful", "model.path=/nowhere"))
+    with pytest.raises(UsageError, match=r"systems = 'small_budgets:nothing' cannot be imported"):
         Trainer(config_of("nothing", "model.path=/nowhere"))
 
 
 def test_the_time_limits_of_rewards_are_those_of_a_step_not_of_a_round() -> None:
-    trainer = Trainer(config_of("after_a_probe"))
+    trainer = Trainer(config_of("AfterAProbe"))
     new_step, calls = trainer.scorer.new_step, []
     trainer.scorer.new_step = lambda: (calls.append(1), new_step())[1]  # type: ignore[func-returns-value, method-assign]
     collected = trainer.sample()
@@ -99,11 +99,11 @@ def test_filtering_by_shaped_rewards_is_warned_of() -> None:
     def warnings(*options: str) -> list[str]:
         parts = prepare(load_config("systems/dapo", [*SMALL, *options]))
         parts.close()
-        return [line for line in parts.warnings if "options.mixed.metric" in line]
+        return [line for line in parts.warnings if "options.dapo.metric" in line]
 
-    [line] = warnings("options.mixed.metric=reward")
+    [line] = warnings("options.dapo.metric=reward")
     assert "'reward'" in line and "format" in line and "'correct'" in line
-    assert warnings() == warnings("task.rewards.correct=1", "options.mixed.metric=reward") == []
+    assert warnings() == warnings("task.rewards.correct=1", "options.dapo.metric=reward") == []
 
 
 # --- as many as are worth their cost ---

@@ -1,4 +1,4 @@
-"""`steer.close` in training steps: certain gives the same samples and weights for fewer tokens, and resumes."""
+"""Groups that are closed in training steps: `certain` gives the same samples and weights for fewer tokens, and resumes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.systems.whole_steps import lines, steps
 
 SIZES = (
     *("rollouts.num_prompts=3", "rollouts.num_rollouts=24", "select.num_kept=6", "rollouts.max_new_tokens=20"),
-    *("model.path=builtin:arithmetic-mixed", "task.digits=1", "task.rewards={correct=1.0}", "steer.first=4"),
+    *("model.path=builtin:arithmetic-mixed", "task.digits=1", "task.rewards={correct=1.0}"),
 )
-CERTAIN = "steer.close=certain"
+CERTAIN = ("systems=certain", "options.certain.first=4")
 
 
 def trainer_of(*overrides: str) -> Trainer:
@@ -48,7 +48,7 @@ def test_certain_trains_as_without_it_for_fewer_tokens_and_the_fewer_the_fewer_s
     wanted = steps(plain, 2)
     counts = [tokens(wanted)]
     for slots in (0, 12, 4):
-        trainer = trainer_of(CERTAIN, f"rollouts.num_slots={slots}", "rollouts.scheduler=continuous+breadth")
+        trainer = trainer_of(*CERTAIN, f"rollouts.num_slots={slots}", "rollouts.scheduler=continuous+breadth")
         found = steps(trainer, 2)
         assert samples(found) == samples(wanted)
         # Norms and recorded log-probs are float32, to a relative 6e-8; a step moves a weight by up to 3e-4.
@@ -68,7 +68,8 @@ def test_rewards_of_workers_are_polled_and_change_no_group() -> None:
     own = ('task.rewards={"light_rewards:is_odd" = 0.5}', "task.correct=light_rewards:is_odd", "task.reward_workers=1")
     plain = trainer_of(*own)
     wanted = steps(plain, 2)
-    trainer = trainer_of(*own, CERTAIN, "options.certain={lowest=0.0,highest=0.5}", "rollouts.num_slots=4")
+    bounds = ("systems=certain", "options.certain={first=4,lowest=0.0,highest=0.5}")
+    trainer = trainer_of(*own, *bounds, "rollouts.num_slots=4")
     found = steps(trainer, 2)
     assert samples(found) == samples(wanted)
     assert sum(len(group.rollouts) for result in found for group in result.groups) < 2 * 3 * 24
@@ -78,20 +79,20 @@ def test_rewards_of_workers_are_polled_and_change_no_group() -> None:
 
 def test_a_step_that_was_read_for_a_checkpoint_has_the_same_groups(tmp_path: Path) -> None:
     """It was generated whole, so only what was in vain is more."""
-    few = (CERTAIN, "rollouts.num_slots=8", "order.ahead=1", "rollouts.generator=beside:beside")
-    trainer, resumed = trainer_of(*few), trainer_of(*few)
+    few = ("rollouts.num_slots=8", "order.ahead=1", "rollouts.generator=beside:beside")
+    trainer, resumed = (trainer_of(*CERTAIN, *few) for _ in range(2))
     steps(trainer, 1)
     trainer.save(tmp_path, EXTRA)
     wanted = steps(trainer, 2)
     resumed.load(newest(tmp_path))
     assert lines(steps(resumed, 2)) == lines(wanted)
-    plain = trainer_of(*few[1:])
+    plain = trainer_of(*few)
     steps(plain, 1)
     assert samples(steps(plain, 2)) == samples(wanted)
 
 
 def test_until_mixed_closes_groups_and_tells_parts_the_first_rollouts_alone() -> None:
-    trainer = trainer_of("steer.close=until_mixed", "rollouts.num_slots=8")
+    trainer = trainer_of("systems=until_mixed", "options.until_mixed.first=4", "rollouts.num_slots=8")
     [result] = steps(trainer, 1)
     for group in result.groups:
         right = [rollout.is_correct for rollout in group.rollouts]

@@ -17,41 +17,35 @@ from podsrl.types import FORK, REPAIRED
 from runs import config_of
 
 SIZES = ("rollouts.num_rollouts=6", "select.num_kept=3", "rollouts.max_new_tokens=16", "task.digits=1", "optim.lr=1e-3")
-FORKED = ("steer.branch=small_steering:Forked",)
+FORKED = ("systems=small_steering:Forked",)
 LATR = (
-    *("budget.rollouts=ambiguous", "steer.prune=ambiguous", "steer.branch=ambiguous", "options.ambiguous.until=14"),
-    *("options.ambiguous.least=0.01", "options.ambiguous.gap=0.9", "options.ambiguous.look=[3,4]"),
-    "options.ambiguous.rouge=0",
+    *("systems=latr", "options.latr.until=14", "options.latr.least=0.01", "options.latr.gap=0.9"),
+    *("options.latr.look=[3,4]", "options.latr.rouge=0"),
 )
 ECHO = (
-    *("steer.prune=confident", "steer.branch=confident", "loss.shape=votes,confident", "options.confident.top=1"),
-    *(f"options.confident.{name}={value}" for name, value in {"unsure": 0.99, "spike": 0, "floor": 0.5}.items()),
+    *("systems=echo", "options.echo.top=1"),
+    *(f"options.echo.{name}={value}" for name, value in {"unsure": 0.99, "spike": 0, "floor": 0.5}.items()),
 )
 SCOPE = (
-    *("replay.repair=scope", "options.scope.repair=podsrl.tasks.arithmetic:repair", "select.rule=keep_all"),
+    *("systems=scope", "options.scope.repair=podsrl.tasks.arithmetic:repair", "select.rule=keep_all"),
     *("rollouts.num_rollouts=8", "select.num_kept=8", "rollouts.max_new_tokens=40", "rollouts.num_prompts=6"),
     "task.digits=3",
 )
 TRACE = (
-    *(f"{slot}=contrast" for slot in ("budget.rollouts", "steer.prune", "loss.shape")),
-    *("options.contrast.at=[2,4]", "select.rule=keep_all", "select.num_kept=6"),
+    *("systems=trace", "options.trace.at=[2,4]", "select.rule=keep_all", "select.num_kept=6"),
 )
-AGAIN = ("replay.groups=fifo", "options.fifo.num=1", "options.fifo.size=4")
 CASES = {
     "forks": FORKED,
     "forks, all kept": (*FORKED, "select.rule=keep_all", "select.num_kept=6"),
-    "forks, recalled": (*FORKED, *AGAIN),
+    "forks, recalled": ("systems=small_steering:Forked,dots_rr", "options.dots_rr.num=1", "options.dots_rr.size=4"),
     "forks, a KL penalty": (*FORKED, "loss.kl_beta=0.1"),
     "latr": LATR,
     "latr, five slots": (*LATR, "rollouts.num_slots=5"),
     "echo": ECHO,
     "scope": SCOPE,
     "trace": TRACE,
-    "closed": ("steer.close=certain", "rollouts.num_rollouts=24", "rollouts.num_slots=8", "task.rewards={correct=1.0}"),
-    "waiting": (
-        *(f"budget.{slot}=pilot" for slot in ("enough", "rollouts", "keep")),
-        *("replay.wait=pilot", "options.pilot.pilots=3", "select.num_kept=6"),
-    ),
+    "closed": ("systems=certain", "rollouts.num_rollouts=24", "rollouts.num_slots=8", "task.rewards={correct=1.0}"),
+    "waiting": ("systems=pilot_commit", "options.pilot_commit.pilots=3", "select.num_kept=6"),
     "unfinished": ("order.ahead=1", "order.take=first", "order.rest=put_off"),
 }
 

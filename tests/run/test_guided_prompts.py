@@ -25,7 +25,7 @@ from runs import lines_of
 OPTIONS = (
     *("rollouts.num_prompts=3", "select.num_kept=6", "rollouts.max_new_tokens=24"),
     *('task.rewards={"light_rewards:own_question" = 1.0}', "task.correct=correct"),
-    *("budget.rollouts=small_budgets:in_two_rounds", "budget.guide=small_budgets:half_shown"),
+    "systems=small_budgets:InTwoRounds,small_budgets:HalfShown",
 )
 
 BEFORE = "What is 1 + 1?\n1+1=2 Answer: 2.\n\n"
@@ -112,8 +112,8 @@ def test_the_update_trains_on_the_prompt_that_was_answered() -> None:
 def test_a_prompt_beyond_the_limit_or_the_window_is_asked_plainly_and_counted(
     before: str, options: tuple[str, ...]
 ) -> None:
-    own = f'options={{"small_budgets:half_shown" = {{before = "{before * 20 if len(before) == 1 else before}"}}}}'
-    trainer, plain = Trainer(config_of(*options, own)), Trainer(config_of(*options, "budget.guide=none"))
+    own = f'options={{"small_budgets:HalfShown" = {{before = "{before * 20 if len(before) == 1 else before}"}}}}'
+    trainer, plain = Trainer(config_of(*options, own)), Trainer(config_of(*options, "systems=small_budgets:InTwoRounds"))
     result, other = training_step(trainer), training_step(plain)
     line = step_metrics(result)
     assert (line["rollouts/guided"], line["rollouts/guide_too_long"]) == (0, 14)

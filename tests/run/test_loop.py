@@ -162,8 +162,8 @@ def test_steps_without_a_valid_rollout_change_nothing_and_end_the_run_with_the_r
 
 @pytest.mark.parametrize("num_groups", [0, 1])
 def test_empty_steps_are_counted_from_the_groups_there_are(num_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A budget of one's own may ask for fewer groups than the config's number of prompts."""
-    options = ("budget.enough=small_budgets:always", f'options={{"small_budgets:always" = {{count = {num_groups}}}}}')
+    """A system of one's own may ask for fewer groups than the config's number of prompts."""
+    options = ("systems=small_budgets:Always", f'options={{"small_budgets:Always" = {{count = {num_groups}}}}}')
     rewards = 'task.rewards={"light_rewards:raises" = 1.0}'
     trainer = Trainer(small_config(rewards, "stop.seconds=0", "stop.steps=5", *options))
     monkeypatch.setattr(trainer, "save", lambda folder, extra: None)

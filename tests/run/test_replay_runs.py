@@ -13,14 +13,14 @@ import pytest
 
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.run.before.replay import replay_notes
-from podsrl.run.before.sizes import make_parts
+from podsrl.run.before.sizes import parts_of
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
 PAGE = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text()
-OF_THE_PAGE = "replay.groups=my_replay:LastStep"
+OF_THE_PAGE = "systems=my_replay:LastStep"
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +29,14 @@ def my_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = ModuleType("my_replay")
     [block] = re.findall(r"```python\n(# my_replay.py.*?)```", PAGE, flags=re.DOTALL)
     exec(block, module.__dict__)
-    module.twice = lambda: lambda view: [*view.groups][:1]
-    module.texts = lambda: lambda view: ["a", "b"]
-    module.nothing_much = lambda: lambda view: None
+    answers = {"Twice": lambda view: [*view.groups][:1], "Texts": lambda view: ["a", "b"], "Nothing": lambda view: None}
+    for name, answer in answers.items():
+        setattr(module, name, type(name, (), {"recall": staticmethod(answer)}))
     monkeypatch.setitem(sys.modules, "my_replay", module)
 
 
 def kept_of(trainer: Trainer) -> tuple[Any, ...]:
-    [recall] = trainer.parts.slots["replay.groups"]
+    [recall] = trainer.parts.systems["recall"]
     return tuple(recall.part.kept)
 
 
@@ -58,21 +58,21 @@ def test_kept_groups_are_trained_on_again_and_a_resumed_run_has_them(tmp_path: P
 def test_kept_groups_of_no_question_are_a_damaged_checkpoint(tmp_path: Path) -> None:
     trainer = Trainer(config_of(OF_THE_PAGE))
     training_step(trainer)
-    [recall] = trainer.parts.slots["replay.groups"]
+    [recall] = trainer.parts.systems["recall"]
     recall.part.kept = tuple(replace(group, index=10**9) for group in recall.part.kept)
     trainer.save(tmp_path, EXTRA)
     with pytest.raises(CheckpointError, match=r"is damaged: .* index 1000000000"):
         trainer.load(newest(tmp_path))
 
 
-@pytest.mark.parametrize(("name", "got"), [("twice", "twice"), ("texts", "'a'"), ("nothing_much", "None")])
+@pytest.mark.parametrize(("name", "got"), [("Twice", "twice"), ("Texts", "'a'"), ("Nothing", "None")])
 def test_what_are_no_groups_of_earlier_steps_is_refused(name: str, got: str) -> None:
-    with pytest.raises(UsageError, match=rf"replay\.groups = 'my_replay:{name}'.*{got}.*groups of earlier steps"):
-        training_step(Trainer(config_of(f"replay.groups=my_replay:{name}")))
+    with pytest.raises(UsageError, match=rf"recall of systems = 'my_replay:{name}'.*{got}.*groups of earlier steps"):
+        training_step(Trainer(config_of(f"systems=my_replay:{name}")))
 
 
-def test_a_fifo_run_trains_on_old_groups_without_generating_them() -> None:
-    options = ("replay.groups=fifo", "options.fifo.num=2", "correct.proximal=step_start", "correct.weight=full")
+def test_a_dots_rr_run_trains_on_old_groups_without_generating_them() -> None:
+    options = ("systems=dots_rr", "options.dots_rr.num=2", "correct.proximal=step_start", "correct.weight=full")
     options += ('task.rewards={"small_parts:lucky" = 1.0}', "task.correct=small_parts:lucky", "rollouts.num_prompts=4")
     whole = Trainer(config_of(*options, "optim.num_epochs=2"))
     lines = [step_metrics(training_step(whole)) for _ in range(3)]
@@ -86,9 +86,9 @@ def test_a_fifo_run_trains_on_old_groups_without_generating_them() -> None:
 
 
 def test_memory_that_is_not_there_is_named_before_anything_is_loaded() -> None:
-    config = config_of("replay.groups=fifo", "options.fifo.num=2", "options.fifo.size=3")
-    [note] = replay_notes(config, make_parts(config))
+    config = config_of("systems=dots_rr", "options.dots_rr.num=2", "options.dots_rr.size=3")
+    [note] = replay_notes(config, parts_of(config))
     rollouts = config.rollouts
     assert f"{3 * rollouts.num_rollouts * rollouts.max_new_tokens * 72:,} bytes" in note
-    with pytest.raises(UsageError, match=r"replay\.groups = 'fifo' keeps at most 1,000,000 × "):
-        Trainer(config_of("replay.groups=fifo", "options.fifo.size=1000000", "rollouts.max_new_tokens=400"))
+    with pytest.raises(UsageError, match=r"recall of systems = 'dots_rr' keeps at most 1,000,000 × "):
+        Trainer(config_of("systems=dots_rr", "options.dots_rr.size=1000000", "rollouts.max_new_tokens=400"))

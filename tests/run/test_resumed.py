@@ -1,6 +1,6 @@
 """A run that is saved and resumed after every step goes through the numbers of one that is not, whatever is under way.
 
-The slots of a budget are resumed at every point of `points.py` (test_laws.py), a process that is killed at any instant
+What asks, keeps and shapes is resumed at every point of `points.py` (test_laws.py), a process that is killed at any instant
 in test_resume.py.
 """
 
@@ -20,7 +20,7 @@ AHEAD = ("order.ahead=1", "rollouts.generator=beside:beside")
 VARIED = ('task.rewards={"light_rewards:varied" = 1.0}', "task.correct=light_rewards:varied")
 LUCKY = ('task.rewards={"small_parts:lucky" = 1.0}', "task.correct=small_parts:lucky")
 SHORT = ("rollouts.num_rollouts=6", "rollouts.max_new_tokens=12", "select.num_kept=3", "task.digits=1")
-LEARNED, FORKED = ("steer.prune=small_steering:Learned",), ("steer.branch=small_steering:Forked",)
+STEERED = "systems=small_steering:Learned,small_steering:Forked"
 ECHO = ("task.environment=environments:echo", "task.rewards={format = 1.0}", "rollouts.max_new_tokens=24")
 MOMENTS: dict[str, Sequence[str]] = {
     "random rule, two epochs": ("optim.num_epochs=2", "select.rule=random", *VARIED),
@@ -32,26 +32,26 @@ MOMENTS: dict[str, Sequence[str]] = {
         *(*AHEAD, *VARIED, "optim.num_epochs=2"),
         *("correct.proximal=step_start", "correct.weight=mask", "correct.cap=1.01"),
     ),
-    "guided prompts": ("budget.rollouts=small_budgets:in_two_rounds", "budget.guide=small_budgets:half_shown"),
-    "answers begun": ("select.rule=keep_all", "select.num_kept=8", "budget.guide=small_budgets:in_three_ways"),
+    "guided prompts": ("systems=small_budgets:InTwoRounds,small_budgets:HalfShown",),
+    "answers begun": ("select.rule=keep_all", "select.num_kept=8", "systems=small_budgets:InThreeWays"),
     "closed groups": (
         *("rollouts.num_rollouts=24", "select.num_kept=6", "rollouts.max_new_tokens=20", "rollouts.num_slots=8"),
         *("model.path=builtin:arithmetic-mixed", "task.digits=1", "task.rewards={correct=1.0}"),
-        *("steer.first=4", "steer.close=certain"),
+        *("systems=certain", "options.certain.first=4"),
     ),
-    "pruned at random": (*SHORT, "steer.prune=random", "options.random.at=2"),
-    "pruned by what learns, forked": (*SHORT, *LEARNED, *FORKED),
-    "pruned and forked, step ahead": (*SHORT, *LEARNED, *FORKED, *AHEAD),
+    "pruned at random": (*SHORT, "systems=random", "options.random.at=2"),
+    "pruned by what learns, forked": (*SHORT, STEERED),
+    "pruned and forked, step ahead": (*SHORT, STEERED, *AHEAD),
     "groups that wait": (
         *("model.path=builtin:arithmetic-mixed", "task.digits=[1, 2, 3]", "rollouts.num_rollouts=4"),
         *("rollouts.max_new_tokens=24", "order.ahead=1", "order.take=first", "order.rest=put_off"),
     ),
     "two steps ahead, put off": (
         *("model.path=builtin:arithmetic-mixed", "task.digits=[1, 2, 3]", "rollouts.num_slots=6"),
-        *("rollouts.max_new_tokens=24", "order.ahead=2", "order.rest=put_off", "budget.rollouts=small_parts:twice"),
+        *("rollouts.max_new_tokens=24", "order.ahead=2", "order.rest=put_off", "systems=small_parts:Twice"),
     ),
     "groups of earlier steps": (
-        *("replay.groups=fifo", "options.fifo.num=2", "optim.num_epochs=2", "rollouts.num_prompts=4"),
+        *("systems=dots_rr", "options.dots_rr.num=2", "optim.num_epochs=2", "rollouts.num_prompts=4"),
         *("correct.proximal=step_start", "correct.weight=full", *LUCKY),
     ),
     "several turns": ECHO,
@@ -69,6 +69,6 @@ def test_a_run_that_is_saved_and_resumed_after_every_step_ends_bit_identical(mom
         trainer, other = other, trainer
         trainer.load(newest(tmp_path))
     assert_same_weights(whole, trainer)
-    assert digest_of(whole.parts.slots) == digest_of(trainer.parts.slots)
+    assert digest_of(whole.parts.systems) == digest_of(trainer.parts.systems)
     for each in (whole, trainer, other):
         each.close()

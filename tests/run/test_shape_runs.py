@@ -12,16 +12,19 @@ from runs import config_of as small_run
 
 
 def config_of(shape: str, *overrides: str) -> RunConfig:
-    return small_run(f"loss.shape={shape}", *overrides)
+    return small_run(f"systems={shape}", *overrides)
 
 
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ("small_budgets:too_many", r"^loss.shape = 'small_budgets:too_many' returned the shape \[5\] .* wanted \[4\]"),
-        ("small_budgets:nothing", r"^loss.shape = 'small_budgets:nothing' cannot be imported"),
-        ("no_such_shape", r"^loss.shape = 'no_such_shape'"),
-        ("small_budgets:halves,small_budgets:halves", r"names small_budgets:halves twice"),
+        (
+            "small_budgets:TooMany",
+            r"^shape of systems = 'small_budgets:TooMany' returned the shape \[5\] .* wanted \[4\]",
+        ),
+        ("small_budgets:nothing", r"^systems = 'small_budgets:nothing' cannot be imported"),
+        ("no_such_system", r"^systems = 'no_such_system'"),
+        ("small_budgets:Halves,small_budgets:Halves", r"names small_budgets:Halves twice"),
     ],
 )
 def test_what_is_no_shape_is_an_error_before_the_model_loads(shape: str, message: str) -> None:
@@ -30,7 +33,7 @@ def test_what_is_no_shape_is_an_error_before_the_model_loads(shape: str, message
 
 
 def test_a_shape_reaches_the_gradient() -> None:
-    whole, half = (Trainer(config_of(shape)) for shape in ("", "small_budgets:halves"))
+    whole, half = (Trainer(config_of(shape)) for shape in ("", "small_budgets:Halves"))
     norms = []
     for trainer in (whole, half):
         result = training_step(trainer)
@@ -42,7 +45,7 @@ def test_a_shape_reaches_the_gradient() -> None:
 
 
 def test_one_advantage_per_token_that_is_the_same_for_all_gives_the_same_weights() -> None:
-    per_row, per_token = (Trainer(config_of(shape)) for shape in ("", "small_budgets:per_token"))
+    per_row, per_token = (Trainer(config_of(shape)) for shape in ("", "small_budgets:PerToken"))
     for _ in range(3):
         one, other = training_step(per_row), training_step(per_token)
         assert one.update.grad_norm == pytest.approx(other.update.grad_norm, rel=1e-5)

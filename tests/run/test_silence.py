@@ -79,7 +79,7 @@ def test_the_reason_is_named_with_its_cure_and_an_answer() -> None:
         (said_of(some_right(0.0), WRONG), "all rewards are 0, though 3 of 24 answers are correct", "check-reward"),
         (said_of(some_right(0.0), INVALID, INVALID), "67% of the rewards are invalid", "pods check-reward"),
         (said_of(left_out=(some_right(0.5),)), "all rewards are 0.5, though", "tell"),
-        (said_of(left_out=(WRONG,)), "budget.keep left out every group", "budget.keep"),
+        (said_of(left_out=(WRONG,)), "systems left out every group", "without the system that keeps"),
         (said_of(left_out=(INVALID,)), "all rewards are invalid", "no judge today"),
         (said_of(*[WRONG] * 39, RIGHT), "98% of the answers are wrong", "easier questions"),
     ):
@@ -178,7 +178,7 @@ def test_a_run_that_learns_nothing_stops_at_one_step_whether_it_is_resumed_or_no
 
 
 def test_a_hard_set_with_mixed_groups_alone_goes_on_after_its_first_steps(tmp_path: Path) -> None:
-    last, [_, *said] = run_of(tmp_path, "budget.keep=mixed", limit=0)
+    last, [_, *said] = run_of(tmp_path, "systems=mixed", limit=0)
     assert last == 7 and len(said) == 2 and all("taught nothing" in line for line in said)
 
 

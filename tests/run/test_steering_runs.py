@@ -1,4 +1,4 @@
-"""`steer.prune` and `steer.branch` in training steps: what they leave as it was, what they make, and resumed runs."""
+"""What looks at running rollouts, in training steps: what they leave as it was, what they make, and resumed runs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from runs import EXTRA, assert_same_weights, config_of
 from tests.systems.whole_steps import lines, steps
 
 SIZES = ("rollouts.num_rollouts=6", "rollouts.max_new_tokens=12", "select.num_kept=3", "task.digits=1")
-RANDOM = ("steer.prune=random", "options.random.at=2")
-FORKED = ("steer.branch=small_steering:Forked",)
-LEARNED = ("steer.prune=small_steering:Learned",)
+RANDOM = ("systems=random", "options.random.at=2")
+FORKED = "systems=small_steering:Forked"
+LEARNED_AND_FORKED = "systems=small_steering:Learned,small_steering:Forked"
 
 
 def trainer_of(*overrides: str) -> Trainer:
@@ -49,10 +49,7 @@ def assert_fates_add_up(line: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "nothing",
-    [
-        ("steer.prune=small_steering:Unmoved", "steer.branch=small_steering:Unmoved"),
-        (*RANDOM, "options.random.share=0"),
-    ],
+    [("systems=small_steering:Unmoved",), (*RANDOM, "options.random.share=0")],
 )
 def test_a_watch_that_does_nothing_changes_no_bit(nothing: tuple[str, ...]) -> None:
     plain, watched = trainer_of("rollouts.num_slots=5"), trainer_of("rollouts.num_slots=5", *nothing)
@@ -78,9 +75,9 @@ def test_what_is_pruned_is_cut_and_left_out_and_the_others_keep_their_tokens(slo
     assert line["rollouts/all"] + num_pruned == 12
 
 
-def test_a_group_that_prune_leaves_can_close_for_certain() -> None:
-    """The samples are those of the same pruning without `steer.close`."""
-    sizes = ("rollouts.num_rollouts=24", "select.num_kept=4", "rollouts.max_new_tokens=20", "steer.first=2")
+def test_a_group_that_was_pruned_can_close_for_certain() -> None:
+    """The samples are those of the same pruning without `certain`."""
+    sizes = ("rollouts.num_rollouts=24", "select.num_kept=4", "rollouts.max_new_tokens=20")
     sizes = (
         *sizes,
         "model.path=builtin:arithmetic-mixed",
@@ -88,15 +85,16 @@ def test_a_group_that_prune_leaves_can_close_for_certain() -> None:
         *RANDOM,
         "options.random.share=0.3",
     )
+    certain = ("systems=random,certain", "options.certain.first=2", "rollouts.num_slots=8")
     [whole] = steps(trainer_of(*sizes), 1)
-    [closed] = steps(trainer_of(*sizes, "steer.close=certain", "rollouts.num_slots=8"), 1)
+    [closed] = steps(trainer_of(*sizes, *certain), 1)
     kept = [[(s.group_id, s.completion.token_ids, s.advantage) for s in result.samples] for result in (closed, whole)]
     assert kept[0] == kept[1]
     assert any(len(group.rollouts) < 24 for group in closed.groups)
 
 
 def test_forks_join_their_group_and_go_on_as_what_begins_with_the_same_tokens() -> None:
-    trainer = trainer_of(*FORKED)
+    trainer = trainer_of(FORKED)
     [result] = steps(trainer, 1)
     fresh = trainer_of()
     for group, plain, chosen in zip(result.groups, plain_groups(), result.selections, strict=True):
@@ -133,8 +131,8 @@ def test_forks_join_their_group_and_go_on_as_what_begins_with_the_same_tokens() 
 
 def test_forks_of_guided_rollouts_have_the_prompt_of_their_source_and_later_rounds_go_on_behind_them() -> None:
     """Every other question is shown with another prompt, and every second group gets as many rollouts again."""
-    budget = ("budget.rollouts=small_parts:twice", "budget.guide=small_budgets:half_shown")
-    results = steps(trainer_of(*budget, *FORKED), 2)
+    systems = "systems=small_parts:Twice,small_budgets:HalfShown,small_steering:Forked"
+    results = steps(trainer_of(systems), 2)
     sizes, prompts = set[int](), set[Any]()
     for result in results:
         for group in result.groups:
@@ -148,7 +146,7 @@ def test_forks_of_guided_rollouts_have_the_prompt_of_their_source_and_later_roun
 
 
 def test_a_step_that_is_watched_when_a_checkpoint_is_saved_has_its_forks(tmp_path: Path) -> None:
-    trainer = trainer_of(*LEARNED, *FORKED, "order.ahead=1", "rollouts.generator=beside:beside")
+    trainer = trainer_of(LEARNED_AND_FORKED, "order.ahead=1", "rollouts.generator=beside:beside")
     steps(trainer, 1)
     trainer.save(tmp_path, EXTRA)
     [begun] = trainer.desk.rounds
@@ -156,10 +154,9 @@ def test_a_step_that_is_watched_when_a_checkpoint_is_saved_has_its_forks(tmp_pat
 
 
 def test_two_generators_in_other_processes_watch_as_one_here_does() -> None:
-    """Prune learns: what it knows is sent with every round."""
-    parts = (*LEARNED, *FORKED)
-    wanted = [result.groups for result in steps(trainer_of(*parts), 3)]
-    trainer = trainer_of(*parts, "scale.generators=2")
+    """A part learns: what it knows is sent with every round."""
+    wanted = [result.groups for result in steps(trainer_of(LEARNED_AND_FORKED), 3)]
+    trainer = trainer_of(LEARNED_AND_FORKED, "scale.generators=2")
     try:
         assert [tokens_of(result.groups) for result in steps(trainer, 3)] == [tokens_of(groups) for groups in wanted]
     finally:

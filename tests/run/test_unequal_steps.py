@@ -21,7 +21,7 @@ from podsrl.update import group_weights
 from runs import flags, lines_of
 
 QUICK = ("rollouts.max_new_tokens=12", "task.num_eval=4", "eval.num_samples=1", "model.matmul=mkl")
-UNEQUAL = (*QUICK, "rollouts.num_prompts=4", "rollouts.num_rollouts=8", "budget.rollouts=small_budgets:ByLength")
+UNEQUAL = (*QUICK, "rollouts.num_prompts=4", "rollouts.num_rollouts=8", "systems=small_budgets:ByLength")
 
 
 def step_of(*overrides: str) -> StepResult:
@@ -85,7 +85,7 @@ def test_a_run_of_unequal_groups_has_its_logs_and_its_page(pods: Any, tmp_path: 
     code, _, err = pods("train", "mixed", *words[:-1], "--dry-run")
     assert code == 0, err
     code, _, err = pods("plan", "mixed", *words[:-1])
-    assert code == 2 and err.startswith("error: budget.rollouts = 'small_budgets:ByLength': pods plan predicts only")
+    assert code == 2 and err.startswith("error: systems = ('small_budgets:ByLength',): pods plan predicts only")
 
 
 FAILING = flags(
@@ -95,19 +95,18 @@ FAILING = flags(
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
+    ("system", "moment", "message"),
     [
-        ("--budget.rollouts=small_budgets:one_of_each", "asked for 1 rollout of group"),
-        ("--budget.questions=small_budgets:out_of_range", "wanted 2 whole numbers 0 .. 7079"),
-        ("--budget.rollouts=small_budgets:endless", "asked in 16 rounds of step 2 and has not had enough"),
+        ("OneOfEach", "rollouts", "asked for 1 rollout of group"),
+        ("OutOfRange", "questions", "wanted 2 whole numbers 0 .. 7079"),
+        ("Endless", "rollouts", "asked in 16 rounds of step 2 and has not had enough"),
     ],
 )
 def test_what_only_a_later_step_shows_is_one_line_and_a_checkpoint(
-    pods: Any, tmp_path: Path, option: str, message: str
+    pods: Any, tmp_path: Path, system: str, moment: str, message: str
 ) -> None:
-    code, _, err = pods("train", "pods", *FAILING, option, "--out=run")
-    slot, _, part = option.removeprefix("--").partition("=")
+    code, _, err = pods("train", "pods", *FAILING, f"--systems=small_budgets:{system}", "--out=run")
     [error] = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert code == 2 and error.startswith(f"error: {slot} = {part!r} ") and message in error
+    assert code == 2 and error.startswith(f"error: {moment} of systems = 'small_budgets:{system}' ") and message in error
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-00000001"]
     assert len([line for line in lines_of(tmp_path / "run") if "loss" in line]) == 1

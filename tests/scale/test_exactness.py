@@ -44,29 +44,25 @@ def partly(prompts: list[str], completions: list[str]) -> list[float | None]:
     return [None if bad else len(set(text)) / 10 for bad, text in zip(is_invalid, completions, strict=True)]
 
 
-def more_of_every_other() -> Any:
+class MoreOfEveryOther:
     """Two more rollouts, then one more, of every other group: an odd number of asks, and groups of unequal size."""
 
-    def rollouts(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
         if view.round == 0 or view.round > 2:
             return asks
         chosen = view.groups[view.step % 2 :: 2]
         return [Ask(index=g.index, num_rollouts=3 - view.round, joins=g.id) for g in chosen if g.index is not None]
 
-    return rollouts
 
-
-def half_shown() -> Any:
+class HalfShown:
     """Another prompt for every other ask."""
 
-    def guide(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+    def guide(self, view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
         prompts = [f"What is 1 + 1?\n2\n\n{view.tasks[ask.index].prompt}" for ask in asks]
         return [
             replace(ask, prompt=prompt, origin="shown") if place % 2 else ask
             for place, (ask, prompt) in enumerate(zip(asks, prompts, strict=True))
         ]
-
-    return guide
 
 
 def small_config(*overrides: str) -> RunConfig:
@@ -112,7 +108,7 @@ def assert_same(several: list[Any], one: Any, *, rel: float = 1e-6, weight_gap: 
 
 
 AHEAD = ("order.ahead=1", "rollouts.generator=beside:beside")
-ROUNDS = (f"budget.rollouts={__name__}:more_of_every_other",)
+ROUNDS = f"systems={__name__}:MoreOfEveryOther"
 PENALTY, LORA = "loss.kl_beta=0.05", "lora.rank=4"
 CORRECTED = ("optim.num_epochs=2", "correct.proximal=step_start", "correct.weight=truncate", "correct.cap=1.0")
 CASES = {
@@ -121,8 +117,8 @@ CASES = {
     "clipped": ("optim.lr=3e-4", "optim.max_grad_norm=0.1", "optim.num_epochs=2"),
     "lora": (LORA, "optim.lr=1e-5"),
     "lora-penalty": (LORA, PENALTY, "optim.lr=3e-3", "loss.name=dr_grpo"),
-    "rounds": (*ROUNDS, "optim.lr=3e-4"),
-    "guided": (*ROUNDS, f"budget.guide={__name__}:half_shown", 'loss.shape=["novelty"]', "optim.lr=3e-4"),
+    "rounds": (ROUNDS, "optim.lr=3e-4"),
+    "guided": (f"{ROUNDS},{__name__}:HalfShown,podsrl.systems.xrpo:Novelty", "optim.lr=3e-4"),
     "ahead": (*AHEAD, "optim.lr=3e-4", "optim.num_epochs=2"),
     "corrected": (*CORRECTED, "optim.lr=3e-4"),
     "chunks": ("select.num_chunks=2", "loss.name=dapo", "optim.lr=3e-4"),
@@ -150,14 +146,14 @@ def test_a_correction_is_of_all_processes_where_some_have_no_rows(three: Any, st
 def test_two_processes_close_the_groups_that_one_closes(two: Any) -> None:
     """With room for all rollouts at once what is generated in vain is the same, too."""
     options = ("task.rewards={correct = 1.0}", "task.correct=correct", "model.path=builtin:arithmetic-mixed")
-    options += ("task.digits=1", "select.num_kept=4", "steer.close=certain", "steer.first=2", "optim.lr=3e-4")
+    options += ("task.digits=1", "select.num_kept=4", "systems=certain", "options.certain.first=2", "optim.lr=3e-4")
     one = alone(options, 3)
     assert all(line["rollouts/all"] < 48 and line["tokens/pruned"] > 0 for line in one[0])
     assert_same(two.run(train, options, 3), one)
 
 
 def test_two_processes_prune_and_branch_as_one_does(two: Any) -> None:
-    options = ("steer.prune=small_steering:Learned", "steer.branch=small_steering:Forked", *ROUNDS, "optim.lr=3e-4")
+    options = (f"{ROUNDS},small_steering:Learned,small_steering:Forked", "optim.lr=3e-4")
     one = alone(options, 3)
     assert all(line["tokens/given"] == 4 and line["rollouts/all"] > 48 for line in one[0])
     assert any(line["rollouts/pruned"] for line in one[0])

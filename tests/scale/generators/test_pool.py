@@ -298,7 +298,7 @@ def test_what_was_aborted_stays_so_when_a_member_is_made_anew(new_pool: Any) -> 
 def test_a_watched_group_stays_with_one_member_and_is_asked_for_whole_when_that_is_lost(
     qwen2: Any, new_pool: Any
 ) -> None:
-    watch = Steering({"steer.prune": "small_steering:Learned", "steer.branch": "small_steering:Forked"}, {})
+    watch = Steering(["small_steering:Learned", "small_steering:Forked"], {})
     wanted = tokens_of(Engine(qwen2, seed=3).generate(REQUESTS, watch=watch))
     assert len(wanted) > 30, "some forked"
     pool, made = new_pool(2, [8])

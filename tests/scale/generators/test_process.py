@@ -162,7 +162,7 @@ def test_a_killed_process_changes_no_bit(model: Any, pool: Pool, made: list[Proc
 def test_a_watch_acts_there_as_here_also_in_place_of_a_lost_one(
     model: Any, process: ProcessGenerator, pool: Pool, made: list[ProcessGenerator]
 ) -> None:
-    watch = Steering({"steer.prune": "small_steering:Learned", "steer.branch": "small_steering:Forked"}, {})
+    watch = Steering(["small_steering:Learned", "small_steering:Forked"], {})
     engine = Engine(model, seed=5)
     engine.version = 6
     wanted = by_place(engine.generate(REQUESTS, watch=watch))
@@ -171,7 +171,7 @@ def test_a_watch_acts_there_as_here_also_in_place_of_a_lost_one(
     stream = pool.generate(REQUESTS, watch=watch)
     found = [next(stream) for _ in range(20)]
     os.kill(made[-1].pid, signal.SIGKILL)
-    watch._slots["steer.prune"][0].part.shares[:] = 1.0  # what a part learns meanwhile is not for this call
+    watch._parts["look"][0].part.shares[:] = 1.0  # what a part learns meanwhile is not for this call
     assert tokens_of([*found, *stream]) == tokens_of(wanted.values())
     for generator in (process, pool):
         with pytest.raises(UsageError, match=r"a set cannot watch a generator in another process: wanted a podsrl\."):

@@ -126,7 +126,7 @@ def test_same_tokens(pool: Pool, expected: Any, model: Any, monkeypatch: pytest.
 
 
 def test_a_watch_acts_in_an_actor_as_here(pool: Pool, expected: Any, model: Any) -> None:
-    watch = Steering({"steer.prune": "random", "steer.branch": "never"}, {"random": {"at": 3}})
+    watch = Steering(["random"], {"random": {"at": 3}})
     wanted = tokens_of(Engine(model, num_slots=64).generate(REQUESTS, watch=watch))
     assert tokens_of(pool.generate(REQUESTS, watch=watch)) == wanted != expected
 
