@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import tomli_w
 import typer
 
 from podsrl.cli.console import AsJson, output, print_paragraph, split_words
+from podsrl.cli.systems import show_system
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, meant_by
 from podsrl.config.options import (
@@ -23,8 +26,9 @@ from podsrl.config.options import (
     toml_value,
 )
 from podsrl.config.other_names import OtherName, answer_of, nearest_other_name
+from podsrl.config.upgrade import old_key, upgraded
 from podsrl.errors import UsageError, nearest
-from podsrl.lib.options import part_summary
+from podsrl.lib.moments import SYSTEMS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -40,6 +44,9 @@ def show_config(
         bool, typer.Option("--resolved", help="Print a whole config as TOML: defaults, then CONFIG, then flags.")
     ] = False,
     of: Annotated[str, typer.Option(help="The command whose options to list: train, compare or pretrain.")] = "train",
+    upgrade: Annotated[
+        Path | None, typer.Option(help="Print this older file in today's words, without its comments.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """List the options of a config: the values that each takes, its default and its meaning.
@@ -49,10 +56,12 @@ def show_config(
       pods config                                 every option of pods train
       pods config rollouts                        one section
       pods config select.rule                     one option and its known values
+      pods config systems.dars                    one system and its options
       pods config num_generations                 what another library calls it
       pods config --search memory                 options that mention memory
       pods config --resolved pods > mine.toml     a whole config, to start from
       pods config --of compare                    the options of pods compare
+      pods config --upgrade old.toml              an older config in today's words
 
     Every option is also a flag, such as pods train pods --select.num_kept=8.
     """
@@ -61,10 +70,12 @@ def show_config(
         raise UsageError(f"--of {of}: wanted train, compare or pretrain.{nearest(of, SCHEMAS)}")
     if overrides and not resolved:
         raise UsageError(f"{overrides[0]}: values are set with --resolved; `pods config KEY` describes an option")
-    if search is not None and (resolved or word):
-        raise UsageError("pods config wants one of: a word, --search WORDS, --resolved [CONFIG]")
+    if sum((search is not None, upgrade is not None, resolved or word is not None)) > 1:
+        raise UsageError("pods config wants one of: a word, --search WORDS, --resolved [CONFIG], --upgrade FILE")
     model = SCHEMAS[of]
-    if resolved:
+    if upgrade is not None:
+        _show_upgraded(upgrade, json)
+    elif resolved:
         _show_resolved(word, overrides, model if of != "train" else None, json)
     elif search is not None:
         _show_found(model, search, json)
@@ -80,6 +91,11 @@ def _show_word(model: type[BaseModel], word: str, as_json: bool) -> None:
     if sections := [chapter for chapter in chapters if chapter.name == word]:
         return _show_chapters(sections, as_json)
     options = {option.key: option for chapter in chapters for option in chapter.options}
+    section, _, name = word.partition(".")
+    if section == "systems" and name in SYSTEMS:
+        return show_system(name, as_json)
+    if sentence := old_key(word):
+        raise UsageError(sentence)
     exact = [option for key, option in options.items() if word in (key, key.rpartition(".")[2])]
     if not exact:
         cure, others = meant_by(model, word)
@@ -142,8 +158,6 @@ def _show_option(option: OptionEntry, as_json: bool) -> None:
     in_file = "…" if option.value is None else toml_value(option.value)
     in_shell = option.value if isinstance(option.value, str) else in_file
     facts = {"takes": option.takes, "default": option.default}
-    if option.table and not option.is_slot:
-        facts["known names"] = ", ".join(option.known)
     facts["as a flag"] = f"--{option.key}={in_shell if option.value is None else shlex.quote(in_shell)}"
     facts["in a file"] = f"{name} = {in_file}" + (f"   under [{section}]" if section else "")
     if option.other_names:
@@ -153,10 +167,22 @@ def _show_option(option: OptionEntry, as_json: bool) -> None:
     output.print()
     for title, text in facts.items():
         print_paragraph(text, indent=" " * 18, start=f"    {title:14}")
-    if option.is_slot:
-        output.print("\nParts that ship; a system that has one: pods systems --all", style="bold")
-        for part, factory in option.known.items():
-            print_paragraph(part_summary(factory), indent=" " * 18, start=f"    {part:14}")
+    if option.table:
+        of_one = "; the options of one: pods config systems.NAME" if option.key == "systems" else ""
+        output.print(f"\nKnown names{of_one}", style="bold", highlight=False)
+    for known in option.known:
+        print_paragraph(f"{known:13} {option.summary(known)}", indent=" " * 18, start="    ")
+
+
+def _show_upgraded(file: Path, as_json: bool) -> None:
+    read_tree(file)  # which says what is wrong with it
+    if not file.is_file():
+        raise UsageError(f"--upgrade {file}: wanted a file; recipes of this package are up to date")
+    tree = upgraded(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)
+    if as_json:
+        output.print_json(data=tree)
+    else:
+        typer.echo(tomli_w.dumps(tree), nl=False)
 
 
 def _show_resolved(name: str | None, overrides: list[str], model: type[BaseModel] | None, as_json: bool) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,13 +31,14 @@ def systems(
 
       pods systems                       all: their source, and what was measured
       pods systems --all                 also the idea of each, and what it sets
-      pods systems pods                  one: its parts, options and recipe
+      pods systems dars                  one: its parts, options and recipe
       pods systems --json                all, for programs
       pods train systems/pods            train with one, on sums
       pods compare systems               all of them against each other
 
-    A system is a recipe of a few lines. It decides which questions a step poses, how many rollouts each gets, which of
-    them are trained on, and with which advantages. docs/systems.md shows how to write your own.
+    A system is named in a config, as systems = ["dars"], and has a recipe of a few lines. It decides which questions a
+    step poses, how many rollouts each gets, which of them are trained on, or with which advantages. docs/systems.md
+    shows how to write your own. A recipe without one sets other options alone.
     """
     from podsrl.compare.systems import measured, read_system, system_names
 
@@ -109,33 +111,52 @@ def _describe(system: System, result: Mapping[str, Any] | None) -> None:
         output.print("\nrollouts needed", style="bold")
         to = f"to {result['fraction']:.0%} of {result['baseline']}'s best accuracy"
         print_paragraph(f"{to}, over those of {result['baseline']}: {cost.text}", indent="    ")
-    for part in parts_of(system):
-        output.print(f"\n{part['slot']} = {part['name']}", style="bold", markup=False, highlight=False)
-        print_paragraph(part["summary"], indent="    ")
-        for option in part["options"]:
-            note = "" if option["value"] == option["default"] else f" (default {_written(option['default'])})"
-            say(f"      {option['name']} = {_written(option['value'])}{note}")
-            if option["meaning"]:
-                print_paragraph(option["meaning"], indent="          ")
+    for name in system.config.systems:
+        output.print()
+        show_system(name, own=system.options.get(name, {}))
     output.print("\nrecipe", style="bold")
     say("\n".join(f"    {line}".rstrip() for line in system.toml.splitlines()))
     output.print("\ntrain with it", style="bold")
     say(f"    pods train {system.recipe}\n    pods config --resolved {system.recipe} > mine.toml")
 
 
-def parts_of(system: System) -> Iterator[Json]:
-    """The parts that the recipe names in slots, each once, with all options: set ones, and defaults."""
-    from podsrl.compare.systems import parts_of_slots
-    from podsrl.lib.options import part_options, part_summary
-    from podsrl.lib.parts import SLOTS
+def show_system(name: str, as_json: bool = False, *, own: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Print what the parts of a system do, and all its options.
 
-    for name, keys in parts_of_slots(system).items():
-        factory = SLOTS[keys[0]].table[name]
-        own = system.options.get(name, {})
-        options = [
-            {**asdict(option), "value": own.get(option.name, option.default)} for option in part_options(factory)
-        ]
-        yield {"name": name, "slot": " and ".join(keys), "summary": part_summary(factory), "options": options}
+    Args:
+        own: those that are set.
+    """
+    parts = parts_of(name, own)
+    if as_json:
+        return output.print_json(data=parts)
+    output.print(f"systems = {name}", style="bold", markup=False, highlight=False)
+    for part in parts:
+        print_paragraph(f"{part['name']} decides {', '.join(part['moments'])}. {part['summary']}", indent="    ")
+        for option in part["options"]:
+            note = "" if option["value"] == option["default"] else f" (default {_written(option['default'])})"
+            say(f"      {option['name']} = {_written(option['value'])}{note}")
+            if option["meaning"]:
+                print_paragraph(option["meaning"], indent="          ")
+
+
+def parts_of(name: str, own: Mapping[str, Any]) -> list[Json]:
+    """The parts of a system, with all options: set ones, and defaults."""
+    from podsrl.lib.moments import MOMENTS
+    from podsrl.lib.options import part_options, part_summary
+    from podsrl.lib.parts import factories
+
+    return [
+        {
+            "system": name,
+            "name": factory.__name__,
+            "moments": [moment for moment in MOMENTS if hasattr(factory, moment)],
+            "summary": part_summary(factory),
+            "options": [
+                {**asdict(option), "value": own.get(option.name, option.default)} for option in part_options(factory)
+            ],
+        }
+        for factory in factories(name)
+    ]
 
 
 def _written(value: Any) -> str:
@@ -152,6 +173,6 @@ def _facts(system: System, result: Mapping[str, Any] | None) -> Json:
         **system.about.model_dump(exclude={"name"}),
         "title": system.about.name,
         "changes": dict(system.changes),
-        "parts": list(parts_of(system)),
+        "parts": [part for name in system.config.systems for part in parts_of(name, system.options.get(name, {}))],
         "evidence": measures or None,
     }

@@ -157,24 +157,24 @@ def signal(logs: Sequence[Sequence[Line]]) -> dict[str, float | None]:
 
 
 def chosen_sizes(
-    logs: Sequence[Sequence[Line]], rule: str, rollouts: str, num_chunks: int = 1
+    logs: Sequence[Sequence[Line]], rule: str, systems: Sequence[str], num_chunks: int = 1
 ) -> tuple[float, float] | None:
     """Rollouts per question, generated and trained, of runs that choose them by costs: means of three digits.
 
     Args:
         logs: the lines of the steps of each run.
         rule: `select.rule`.
-        rollouts: `budget.rollouts`.
+        systems: of the run.
         num_chunks: `select.num_chunks`; the logs count chunks as groups.
 
     Returns:
         None for runs that do not choose them, or where a log does not say.
 
     Example:
-        >>> chosen_sizes([[{"groups/all": 3, "rollouts/all": 96, "rollouts/kept": 20}]], "max_signal", "worth")
+        >>> chosen_sizes([[{"groups/all": 3, "rollouts/all": 96, "rollouts/kept": 20}]], "max_signal", ["worth"])
         (32.0, 6.67)
     """
-    if rule != "max_signal" and rollouts != "worth":
+    if rule != "max_signal" and "worth" not in systems:
         return None
     groups = _total(logs, "groups/all")
     questions = None if groups is None else groups / num_chunks

@@ -191,7 +191,7 @@ def _hardware(member: Member) -> str:
 def _describe(members: Sequence[Member], logs: Sequence[Sequence[Json]], folder: Path) -> Json:
     config, steps = members[0].config, [_steps(log) for log in logs]
     own = config.rollouts.num_rollouts, config.select.num_kept
-    chosen = chosen_sizes(steps, config.select.rule, config.budget.rollouts, config.select.num_chunks)
+    chosen = chosen_sizes(steps, config.select.rule, config.systems, config.select.num_chunks)
     num_rollouts, num_kept = chosen or own
     return {
         "seeds": [member.seed for member in members],

@@ -24,7 +24,7 @@ from podsrl.run.before.settle import settle
 
 SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.max_new_tokens")
 """What all arms must have in common: equal time, the same questions in the same order, equal evaluation. How many
-questions a step asks is part of a way of training, as a budget decides it too."""
+questions a step asks is part of a way of training, as systems decide it too."""
 RENEWABLE = ("jobs", "slice_seconds", "num_seeds", "baseline", "fraction", "metric", "prices")
 """What may change in a comparison that is there already: no run depends on it."""
 

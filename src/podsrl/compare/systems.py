@@ -1,6 +1,6 @@
 """The systems that come with the package: recipes of the folder `systems`, and what a comparison of them has measured.
 
-A system is a recipe that says in `[about]` what it is, and beside that names its parts and sets their options.
+Each is a recipe that says in `[about]` what it is, and beside that what it changes, most of them by `systems`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from podsrl.config.files import read_changes, recipe_names
 from podsrl.config.load import load_config
 from podsrl.config.schema import AboutConfig, RunConfig
 from podsrl.errors import UsageError, nearest
-from podsrl.lib.parts import SLOTS
 
 FOLDER = "systems/"
 MEASURED = "systems.json"
 """What the comparison `systems` gave, beside this module; `python -m benchmarks systems --save` writes it."""
-_SECTIONS = ("budget", "loss", "select", "rollouts", "optim")
-"""Sections of a recipe that say which parts a system has, in reading order."""
+_SECTIONS = ("systems", "loss", "select", "rollouts", "optim")
+"""What a recipe sets, in reading order; the rest follows."""
 _ABOUT = re.compile(r"^\[about\]\n.*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 Json = Mapping[str, Any]
 
@@ -38,7 +37,7 @@ class System:
     changes: Mapping[str, Any]
     """Dotted key -> value of all that the recipe changes in the one for its task, besides `[about]` and `[options]`."""
     options: Mapping[str, Mapping[str, Any]]
-    """Part's name -> the options that the recipe sets."""
+    """Name -> the options that the recipe sets."""
     config: RunConfig
     """The whole config, with what the recipe extends."""
     toml: str
@@ -51,7 +50,7 @@ class System:
 
     @property
     def line(self) -> str:
-        """Its parts and numbers in a line, such as "budget.rollouts=harder, select.num_kept=8"."""
+        """Its choices and numbers in a line, such as "systems=dars,mixed, select.num_kept=8"."""
         return ", ".join(f"{key}={_text(value)}" for key, value in self.changes.items())
 
 
@@ -82,7 +81,7 @@ def read_system(name: str) -> System:
         name=name,
         about=config.about,
         changes={
-            f"{section}.{key}": value
+            f"{section}.{key}".removesuffix("."): value
             for section in (*_SECTIONS, *sorted(tree.keys() - {*_SECTIONS, "about", "options"}))
             for key, value in _entries(tree.get(section, {}))
         },
@@ -90,21 +89,6 @@ def read_system(name: str) -> System:
         config=config,
         toml=_ABOUT.sub("", file.read_text(encoding="utf-8")),
     )
-
-
-def parts_of_slots(system: System) -> dict[str, list[str]]:
-    """Each part that the recipe names -> the options whose slots it fills, such as "budget.rollouts".
-
-    Example:
-        >>> parts_of_slots(read_system("pods"))
-        {}
-    """
-    filled: dict[str, list[str]] = {}
-    for key, value in system.changes.items():
-        if key in SLOTS:
-            for name in [value] if isinstance(value, str) else value:
-                filled.setdefault(name, []).append(key)
-    return filled
 
 
 def measured() -> Json | None:

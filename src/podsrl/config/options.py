@@ -14,12 +14,13 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from podsrl.config.bounds import PART, Names
+from podsrl.config.bounds import Names
 from podsrl.config.files import toml_line
 from podsrl.config.load import section_of
 from podsrl.config.other_names import other_names
 from podsrl.config.pretrain import PretrainConfig
 from podsrl.config.schema import CompareConfig, RunConfig
+from podsrl.lib.options import part_summary
 from podsrl.lib.resolve import load
 
 SCHEMAS: dict[str, type[BaseModel]] = {"train": RunConfig, "compare": CompareConfig, "pretrain": PretrainConfig}
@@ -50,13 +51,14 @@ class OptionEntry:
     @property
     def known(self) -> Mapping[str, Any]:
         """Each name that the option may have, and what it stands for; this imports the table's stage."""
-        table = load(self.table) if self.table else {}
-        return table[self.key].table if self.is_slot else table
+        found: Mapping[str, Any] = load(self.table) if self.table else {}
+        return found
 
-    @property
-    def is_slot(self) -> bool:
-        """Whether it names a part (`lib/parts.py`)."""
-        return self.table == PART.table
+    def summary(self, name: str) -> str:
+        """What a known name stands for: the first paragraph about each function or class, empty where it is neither."""
+        known = self.known[name]
+        found = [load(place) for place in known] if isinstance(known, tuple) else [known]
+        return " ".join(part_summary(each) for each in found if callable(each))
 
     @property
     def other_names(self) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from podsrl.config.load import with_values
-from podsrl.config.schema import BudgetConfig, ModelConfig, RolloutConfig, RunConfig
+from podsrl.config.schema import ModelConfig, RolloutConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import default_bound
 from podsrl.lib.machine import total_bytes
+from podsrl.lib.parts import Parts
 from podsrl.lib.torch_model import Limit
 from podsrl.policy.device import choose_device, device_notes
 from podsrl.policy.source import find_device
@@ -35,7 +36,7 @@ from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.no_effect import Option, set_options
 from podsrl.run.before.order import order_notes
 from podsrl.run.before.settle import settle
-from podsrl.run.before.sizes import Work, sized, work
+from podsrl.run.before.sizes import Work, parts_of, sized, work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,8 @@ def preview_run(
     _check_window(config, shape)
     machine, machine_bytes, has_gpu = _machine(config.model, num_processes)
     sharing = 1 if has_gpu else num_processes
-    most = sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
+    made = parts_of(config)
+    most = sized(config, made, longest_prompt=longest_prompt, num_eval=num_eval)
     most = _bounded(most, shape, num_processes) if has_gpu else most
     rollouts, parts = most.rollouts, estimate(most, shape, num_processes)
     todo = work(most, num_processes, can_share=can_share(most, shape))
@@ -121,7 +123,7 @@ def preview_run(
         prompts=rollouts.num_prompts,
         prompt_tokens=rollouts.num_prompts * rollouts.max_prompt_tokens,
         generated_tokens=rollouts.num_prompts * rollouts.num_rollouts * rollouts.max_new_tokens,
-        kept_tokens=_num_trained(config, rollouts)
+        kept_tokens=_num_trained(config, made, rollouts)
         * config.select.most_kept(rollouts.num_rollouts)
         * rollouts.max_new_tokens,
         work=todo,
@@ -133,7 +135,7 @@ def preview_run(
         machine_bytes=machine_bytes,
         advice=advise(most, shape, bound_bytes or machine_bytes // sharing, num_processes) if is_asked else None,
         options=tuple(set_options(config, most, num_processes)),
-        warnings=tuple(_warnings(most, needed, todo, num_processes, machine, machine_bytes)),
+        warnings=tuple(_warnings(most, made, needed, todo, num_processes, machine, machine_bytes)),
     )
 
 
@@ -148,9 +150,9 @@ def _bounded(config: RunConfig, shape: ModelShape, num_processes: int) -> RunCon
     return with_values(config, rollouts={"kv_cache_bytes": bound}) if 0 < bound < wanted else config
 
 
-def _num_trained(config: RunConfig, largest: RolloutConfig) -> int:
+def _num_trained(config: RunConfig, made: Parts, largest: RolloutConfig) -> int:
     """Groups that a step trains on at most, of those of its largest round."""
-    only_some = config.order.take == "first" or config.replay.wait != "nothing"
+    only_some = config.order.take == "first" or made.has("wait")
     return config.rollouts.num_prompts if only_some else largest.num_prompts
 
 
@@ -182,16 +184,16 @@ def _machine(model: ModelConfig, num_processes: int) -> tuple[str, int, bool]:
 
 
 def _warnings(
-    config: RunConfig, needed: int, todo: Work, num_processes: int, machine: str, machine_bytes: int
+    config: RunConfig, made: Parts, needed: int, todo: Work, num_processes: int, machine: str, machine_bytes: int
 ) -> Iterator[str]:
     if num_processes == 1:
         yield from device_notes(config.model)
     yield from order_notes(config, talks=config.task.environment is not None or bool(config.task.tools))
-    if config.budget != BudgetConfig():
+    if deciding := dict.fromkeys(name for moment in ("enough", "rollouts") for name in made.only(moment).systems):
         yield (
-            "[budget] decides how many rollouts a step has, and in how many rounds; the numbers are those of one round "
-            f"of {config.rollouts.num_prompts:,} groups of {config.rollouts.num_rollouts:,}, the most that its parts "
-            "say they ask for"
+            f"systems = {', '.join(deciding)} decides how many rollouts a step has, and in how many rounds; the "
+            f"numbers are those of one round of {config.rollouts.num_prompts:,} groups of {config.rollouts.num_rollouts:,}, "
+            "the most that it says it asks for"
         )
     if not generates_itself(config):
         yield "the generator's memory is not in the table: a copy of the weights, and its keys and values"

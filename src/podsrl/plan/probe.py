@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from podsrl.config.load import with_values
-from podsrl.config.schema import BudgetConfig, RunConfig
+from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.callbacks import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
@@ -23,6 +23,7 @@ from podsrl.plan.rewards import Seen
 from podsrl.plan.search import STANDS_FOR
 from podsrl.plan.value import gradient_probe
 from podsrl.run.before.settle import settle
+from podsrl.run.before.sizes import parts_of
 from podsrl.run.step.learn import UpdateResult
 from podsrl.run.step.step import training_step
 from podsrl.run.step.step_result import StepResult, samples_by_group
@@ -32,36 +33,34 @@ from podsrl.types import Group, Sample, Selection
 STILL = 1e-30
 """Learning rate of a probe: float32 weights do not change by it."""
 MAX_ROUNDS = 12
+_CHANGES_STEPS = ("enough", "questions", "rollouts", "guide", "keep", "look", "wait", "repair")
+"""Moments of systems with which a step has other rollouts."""
+_PREDICTED = (
+    "pods plan predicts only steps of rollouts.num_prompts × rollouts.num_rollouts rollouts, one step after the other, "
+    "by the generator of this package in the trainer's process"
+)
 
 
 def probing_config(config: RunConfig) -> RunConfig:
     """The same run without `[costs]`; max-variance stands for rules of `STANDS_FOR`, and n rollouts of each question
-    for `budget.rollouts = "worth"`.
+    for the system `worth`.
 
     Raises:
         UsageError: a run whose seconds the plan's model cannot describe.
     """
-    config = config.model_copy(update={"costs": None})
-    if config.budget.rollouts == "worth":
-        options = {name: own for name, own in config.options.items() if name != "worth"}
-        config = with_values(config, budget={"rollouts": "equal"}).model_copy(update={"options": options})
-    budget = config.budget.model_dump()
     for key, value, default in (
         ("order.ahead", config.order.ahead, 0),
         ("rollouts.generator", config.rollouts.generator, "engine"),
         ("scale.generators", config.scale.generators, 0),
-        *((f"budget.{slot}", budget[slot], part) for slot, part in BudgetConfig().model_dump().items()),
-        ("replay.wait", config.replay.wait, "nothing"),
-        ("replay.repair", config.replay.repair, "never"),
-        ("steer.prune", config.steer.prune, "never"),
-        ("steer.branch", config.steer.branch, "never"),
     ):
         if value != default:
-            raise UsageError(
-                f"{key} = {value!r}: pods plan predicts only steps of rollouts.num_prompts × rollouts.num_rollouts "
-                "rollouts, one step after the other, by the generator of this package in the trainer's process; plan "
-                f"with --{key}={default}"
-            )
+            raise UsageError(f"{key} = {value!r}: {_PREDICTED}; plan with --{key}={default}")
+    systems = tuple(name for name in config.systems if name != "worth")
+    options = {name: own for name, own in config.options.items() if name != "worth"}
+    config = config.model_copy(update={"costs": None, "systems": systems, "options": options})
+    parts = parts_of(config)
+    if found := [call.option for moment in _CHANGES_STEPS for call in parts[moment]]:
+        raise UsageError(f"{found[0]}: {_PREDICTED}; plan without the system, as --systems=")
     select = {"rule": STANDS_FOR[config.select.rule], "options": {}} if config.select.rule in STANDS_FOR else {}
     return with_values(config, select=select)
 

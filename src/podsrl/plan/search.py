@@ -229,10 +229,7 @@ def _unknown(
         )
     if noise is None:
         yield "the noise of a rollout's gradient: no gradients at three different m"
-    decides = {"select.rule = 'max_signal'": config.select.rule == "max_signal"}
-    decides["budget.rollouts = 'worth'"] = config.budget.rollouts == "worth"
-    if names := " and ".join(name for name, is_used in decides.items() if is_used):
-        yield f"what {names} would choose: every n and m above is of max_variance and equal groups"
+    yield from _replaced(config)
     if costs.spread is None:
         yield "how far repeats of a measurement differ: there were too few of them; measure longer (--measure)"
 
@@ -254,7 +251,7 @@ def planning_rule(config: RunConfig) -> SelectionRule:
 def _replaced(config: RunConfig) -> tuple[str, ...]:
     """What decides for itself, so that the plan's n and m are not its own."""
     found = {"select.rule = 'max_signal'": config.select.rule == "max_signal"}
-    found["budget.rollouts = 'worth'"] = config.budget.rollouts == "worth"
+    found["systems = 'worth'"] = "worth" in config.systems
     names = " and ".join(name for name, is_used in found.items() if is_used)
     return (f"what {names} would choose: every n and m above is of max_variance and equal groups",) if names else ()
 

@@ -58,10 +58,10 @@ class Cause:
     """What to try first, and the options that do it."""
 
 
-_AUTO = ("ask as many rollouts as the last groups were worth", ("budget.rollouts=worth", "select.rule=max_signal"))
-_MIXED = ("ask further questions until the groups are mixed", ("budget.enough=mixed", "budget.keep=mixed"))
-_HALF = ("ask the questions that are likely to be half solved", ("budget.questions=dynamics",))
-_HARDER = ("ask more rollouts of hard questions", ("budget.rollouts=harder",))
+_AUTO = ("ask as many rollouts as the last groups were worth", ("systems=worth", "select.rule=max_signal"))
+_MIXED = ("ask further questions until the groups are mixed", ("systems=dapo",))
+_HALF = ("ask the questions that are likely to be half solved", ("systems=dps",))
+_HARDER = ("ask more rollouts of hard questions", ("systems=dars",))
 _VARIANCE = ("train on what varies most", ("select.rule=max_variance", "select.num_kept={quarter}"))
 CAUSES = (
     Cause(name="unscored", finding="of the rollouts have no usable reward", cure=REASONS["invalid"][-1], parts=()),
@@ -270,9 +270,9 @@ def _savings(run: Run, recorded: Sequence[RecordedGroup]) -> tuple[Saving, ...]:
     return (
         saving("keep_all", whole, num_kept=largest),
         saving("max_variance", whole),
-        saving("max_variance", closed, "steer.close=certain"),
+        saving("max_variance", closed, "systems=certain"),
         saving("max_signal", whole),
-        saving("max_signal", [min(size, n) for n in whole], "budget.rollouts=worth"),
+        saving("max_signal", [min(size, n) for n in whole], "systems=worth"),
     )
 
 
@@ -285,7 +285,8 @@ def _parts(run: Run, cause: Cause) -> tuple[tuple[str, Flags], ...]:
 
 def _has(run: Run, flag: str) -> bool:
     key, _, value = flag.partition("=")
-    return str(run.option(key)) == value
+    own = run.option(key)
+    return value in own if isinstance(own, list) else str(own) == value
 
 
 def _known(values: Array, of: Callable[[Array], np.float64]) -> float | None:

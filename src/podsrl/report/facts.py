@@ -44,7 +44,7 @@ def key_facts(run: Run) -> dict[str, str]:
 def sizes(run: Run) -> str:
     """Rollouts per question, generated → trained: the config's, or means of a run that chooses them by costs."""
     own = run.option("rollouts.num_rollouts"), run.option("select.num_kept")
-    by = run.option("select.rule"), run.option("budget.rollouts"), run.option("select.num_chunks") or 1
+    by = run.option("select.rule"), run.option("systems") or (), run.option("select.num_chunks") or 1
     chosen = chosen_sizes([run.steps], *by)
     if chosen is not None:
         return " → ".join(f"{size:g}" for size in chosen)
