@@ -1,10 +1,10 @@
-"""A covering set: points of the slots in which every two parts of different slots stand together, and every recipe."""
+"""A covering set: points, lists of systems, in which every two parts stand together that can, and every recipe."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
@@ -12,52 +12,49 @@ from typing import Any
 
 from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
-from podsrl.config.schema import RunConfig, SteerConfig
+from podsrl.config.schema import RunConfig
 from podsrl.control import Budget
 from podsrl.errors import UsageError
+from podsrl.lib.moments import MOMENTS, SYSTEMS
+from podsrl.lib.options import part_options
 from podsrl.lib.part_states import split_states
-from podsrl.lib.parts import SLOTS
-from podsrl.lib.slots import Slots
+from podsrl.lib.parts import Parts, factories, make_parts
+from podsrl.lib.resolve import load
 from podsrl.policy import load_model
 from podsrl.run.before.prepare import Prepared, prepare
-from podsrl.run.before.sizes import make_parts
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.trainer_state import without_groups
 from podsrl.types import Group
 
-ALL_SLOTS = tuple(slot for option, slot in SLOTS.items() if option.startswith("budget.") or option == "loss.shape")
-OWN = {
-    "budget.enough": ("in_two_rounds",),
-    "budget.questions": ("Least",),
-    "budget.rollouts": ("twice", "thrice", "probed", "Growing"),
-    "budget.guide": ("hinted",),
-    "budget.keep": ("signal",),
-    "loss.shape": ("later_less", "Growing"),
-}
-"""Of small_parts.py, by the option that they fill."""
+COVERED = {"enough", "questions", "rollouts", "guide", "keep", "shape"}
+"""Moments of the parts that a point may have."""
+MOST_SHAPES = 3
+"""Of a point: a later one may hide what an earlier one did."""
+NEVER_ALONE = ("podsrl.systems.poise:Probe",)
+"""They read what another part of their system notes while it looks at rollouts."""
+OWN = ("InTwoRounds", "Least", "Twice", "Thrice", "Probed", "Growing", "Hinted", "Signal", "LaterLess")
+"""Of small_parts.py."""
+LAST = ("gigpo", "small_parts:LaterLess")
+"""They give one advantage per token, which some shapes do not take."""
 SMALL: Mapping[str, Mapping[str, Any]] = {
-    "harder": {"most": 8},
-    "dynamics": {"candidates": 2},
-    "difficulty": {"num_references": 3, "num_rollouts": 3, "num_candidates": 8},
-    "profile": {"num_probes": 3, "drop_above": 0.9, "largest": 4, "most_profiled": 8, "window": 1},
-    "bandit": {"arms": [2, 4, 6], "k": 1, "window": 2},
-    "confidence": {"largest": 2},
+    "adhint": {"solution": "podsrl.tasks.arithmetic:worked_solution"},
+    "aero": {"right": 1, "wrong": 0, "more": 2, "most": 8},
+    "dars": {"most": 8},
+    "dots": {"num_references": 3, "num_rollouts": 3, "num_candidates": 8},
+    "dots_rr": {"num": 1, "size": 4},
+    "dps": {"candidates": 2},
+    "duet": {"most": 8},
+    "gdro_prompts": {"k": 1, "window": 2},
+    "gdro_rollouts": {"arms": [2, 4, 6], "k": 1, "window": 2},
+    "nudgerl": {"hints": "podsrl.tasks.arithmetic:first_words", "form": "{hint}"},
+    "pilot_commit": {"pilots": 2, "wide": 2, "rounds": 2},
+    "reinforce_ada": {"right": 1, "wrong": 1, "more": 2, "most": 8},
+    "sgpo": {"num_probes": 3, "drop_above": 0.9, "largest": 4, "most_profiled": 8, "window": 1},
+    "vigor": {"rounds": 2, "growth": 1},
     "worth": {"sizes": [2, 4, 6], "window": 5},
-    "neyman": {"most": 8},
-    "varied": {"rounds": 2, "growth": 1},
-    "seek": {"right": 1, "wrong": 1, "more": 2, "most": 8},
-    "examples": {"count": 1},
-    "hints": {"solution": "podsrl.tasks.arithmetic:worked_solution"},
-    "nudge": {"hints": "podsrl.tasks.arithmetic:first_words", "form": "{hint}"},
-    "bins": {"k": 1, "window": 2},
-    "fifo": {"num": 1, "size": 4},
-    "pilot": {"pilots": 2, "wide": 2, "rounds": 2},
+    "xrpo": {"largest": 2, "count": 1},
 }
-"""Part -> options with which it does something in a few questions of four rollouts."""
-STEERED = {"ambiguous", "confident", "contrast", "pilot", "probe"}
-"""Parts that work with one of `[steer]` or `[replay]`."""
-NO_SHAPE = ""
-"""Stands for no shape at all."""
+"""System -> options with which it does something in a few questions of four rollouts."""
 CONFIG = (
     "rollouts.num_prompts=3",
     "rollouts.num_rollouts=4",
@@ -77,39 +74,52 @@ CONFIG = (
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One part per slot."""
+    """Parts of systems, or systems of one part."""
 
     names: tuple[str, ...]
-    """In the order of `ALL_SLOTS`."""
+    """In the order of `names_of_parts`."""
 
     def __str__(self) -> str:
-        return "-".join(name.removeprefix("small_parts:") or "none" for name in self.names)
+        return "-".join(name.rpartition(":")[2] for name in self.names)
 
     @property
     def tree(self) -> dict[str, Any]:
         """What it says in a config."""
-        budget = {slot.method: name for slot, name in zip(ALL_SLOTS[:-1], self.names, strict=False)}
-        shape = [self.names[-1]] if self.names[-1] else []
-        options = {name: dict(SMALL[name]) for name in dict.fromkeys(self.names) if name in SMALL}
-        return {"budget": budget, "replay": {"groups": "nothing"}, "loss": {"shape": shape}, "options": options}
+        options = {name: found for name in self.names if (found := _small_options(name))}
+        return {"systems": list(self.names), "options": options}
 
 
-def slots_of(tree: Mapping[str, Any]) -> Slots:
+@cache
+def names_of_parts() -> tuple[str, ...]:
+    """All that may stand in a point: each part of a system that ships, on its own, and small ones."""
+    places = {place: name if len(own) == 1 else place for name, own in SYSTEMS.items() for place in own}
+    shipped = [name for place, name in places.items() if _moments_of(name) <= COVERED and place not in NEVER_ALONE]
+    names = [*shipped, *(f"small_parts:{name}" for name in OWN)]
+    return (*(name for name in names if name not in LAST), *LAST)
+
+
+@cache
+def _moments_of(system: str) -> frozenset[str]:
+    made = factories(system)
+    return frozenset(moment for moment in MOMENTS if any(hasattr(each, moment) for each in made))
+
+
+def _small_options(name: str) -> dict[str, Any]:
+    """Of a system, or of one part of one."""
+    if name in SMALL or ":" not in name:
+        return dict(SMALL.get(name, {}))
+    own = {option.name for option in part_options(load(name))}
+    owners = [system for system, places in SYSTEMS.items() if name in places]
+    return {key: value for key, value in SMALL.get(owners[-1], {}).items() if key in own} if owners else {}
+
+
+def parts_of(tree: Mapping[str, Any]) -> Parts:
     """The parts of a point.
 
     Raises:
         UsageError: they do not go together.
     """
-    return make_parts(config_of(tree))
-
-
-def names_of_slot(option: str) -> list[str]:
-    """Everything that fills a slot: shipped parts and small ones."""
-    shipped = [
-        *(name for name in SLOTS[option].table if name not in STEERED),
-        *([NO_SHAPE] if option == "loss.shape" else []),
-    ]
-    return [*shipped, *(f"small_parts:{name}" for name in OWN[option])]
+    return make_parts(tree["systems"], tree["options"])
 
 
 KEPT_PROCESSES = (b"workers.supervisor", b"workers.worker")
@@ -117,71 +127,52 @@ KEPT_PROCESSES = (b"workers.supervisor", b"workers.worker")
 
 
 @cache
-def is_accepted(point: Point) -> bool:
-    with suppress(UsageError):
-        slots_of(point.tree)
-        return True
-    return False
-
-
-@cache
 def covering() -> tuple[Point, ...]:
-    """Points that hold every two parts of different slots that are accepted together in any point, found greedily."""
-    choices = [names_of_slot(slot.option) for slot in ALL_SLOTS]
-    places = range(len(choices))
-    wanted = dict.fromkeys(
-        ((a, one), (b, other)) for a, b in combinations(places, 2) for one in choices[a] for other in choices[b]
-    )
+    """Points that hold every two parts that can stand together, found greedily."""
+    wanted = dict.fromkeys(pair for pair in combinations(names_of_parts(), 2) if _can_stand(pair))
     found: list[Point] = []
     while wanted:
-        (a, one), (b, other) = next(iter(wanted))
-        plain = [{a: one, b: other}.get(place, choices[place][0]) for place in places]
-        everywhere = [next((name for name in (one, other) if name in choices[place]), plain[place]) for place in places]
-        everywhere[a], everywhere[b] = one, other
-        names = next((names for names in (plain, everywhere) if is_accepted(Point(tuple(names)))), None)
-        if names is None:
-            del wanted[(a, one), (b, other)]
-            continue
-        for place in places:
-            if place not in (a, b) and names[place] not in (one, other):
-                names[place] = _best(names, place, choices[place], wanted)
-        found.append(Point(tuple(names)))
-        for pair in _pairs(names):
+        names = next(iter(wanted))
+        while (larger := _larger(names, wanted)) is not None:
+            names = larger
+        found.append(Point(names))
+        for pair in combinations(names, 2):
             wanted.pop(pair, None)
     return tuple(found)
 
 
-def _best(names: list[str], place: int, choices: Sequence[str], wanted: Mapping[Any, Any]) -> str:
-    """The name at a place that adds most wanted pairs, of those with which the point is accepted."""
-    points = [(*names[:place], name, *names[place + 1 :]) for name in choices]
-    points.sort(key=lambda point: -sum(pair in wanted for pair in _pairs(point)))
-    return next(point[place] for point in points if is_accepted(Point(point)))
+def _larger(names: tuple[str, ...], wanted: Mapping[tuple[str, str], None]) -> tuple[str, ...] | None:
+    """The names with the one that adds most wanted pairs; None: none adds any and can stand there."""
+    every = names_of_parts()
+    larger = [tuple(sorted((*names, name), key=every.index)) for name in every if name not in names]
+    counts = {each: sum(pair in wanted for pair in combinations(each, 2)) for each in filter(_can_stand, larger)}
+    best = max(counts, key=lambda each: counts[each], default=names)
+    return best if counts.get(best, 0) > sum(pair in wanted for pair in combinations(names, 2)) else None
 
 
-def _pairs(names: Sequence[str]) -> Iterator[tuple[tuple[int, str], tuple[int, str]]]:
-    return combinations(enumerate(names), 2)
+def _can_stand(names: Sequence[str]) -> bool:
+    """Whether parts can stand in one point: no moment is decided twice, and at most `MOST_SHAPES` shape."""
+    counts = Counter(moment for name in names for moment in _moments_of(name))
+    return all(count <= (MOST_SHAPES if moment == "shape" else 1) for moment, count in counts.items())
 
 
 def of_recipes() -> dict[str, dict[str, Any]]:
-    """`auto` and every recipe of a system that leaves `[steer]` alone, and is not up to what other runs write -> its
-    slots; `auto` has its rule, too."""
+    """`auto` and every recipe of systems, but those that look at running rollouts or are up to what other runs write ->
+    its systems; `auto` has its rule, too."""
     found = {}
     for name in ("auto", *(each for each in recipe_names() if each.startswith("systems/"))):
         config = load_config(name)
-        if config.steer == SteerConfig() and config.replay.groups != "swarm":
-            options = {part: SMALL.get(part, table) for part, table in config.options.items()}
-            loss = {"shape": list(config.loss.shape)}
-            slots = {section: getattr(config, section).model_dump() for section in ("budget", "replay")}
-            found[name] = {**slots, "loss": loss, "options": options}
-    found["auto"] |= {"options": {"worth": SMALL["worth"]}, "more": ("select.rule=max_signal",)}
-    return found
+        moments = frozenset().union(*map(_moments_of, config.systems))
+        if moments and not moments & {"look", "close"} and "sapo" not in config.systems:
+            options = {system: SMALL.get(system, config.options.get(system, {})) for system in config.systems}
+            found[name] = {"systems": list(config.systems), "options": options}
+    return found | {"auto": {**found["auto"], "more": ("select.rule=max_signal",)}}
 
 
 def config_of(tree: Mapping[str, Any], *overrides: str) -> RunConfig:
     """A small run at a point."""
-    slots = [f"{section}={toml(tree[section])}" for section in ("budget", "replay") if section in tree]
-    slots.append(f"loss.shape={toml(tree['loss']['shape'])}")
-    return load_config("pods", [*CONFIG, *slots, f"options={toml(tree['options'])}", *overrides])
+    systems = (f"{key}={toml(tree[key])}" for key in ("systems", "options"))
+    return load_config("pods", [*CONFIG, *systems, *overrides])
 
 
 @cache
@@ -192,8 +183,8 @@ def _prepared(overrides: tuple[str, ...]) -> Prepared:
 def trainer_at(tree: Mapping[str, Any], *overrides: str) -> Trainer:
     """A trainer of such a run, in float64; what the points have in common is prepared once."""
     overrides = (*tree.get("more", ()), *overrides)
-    config, slots = config_of(tree, *overrides), slots_of(tree)
-    parts = replace(_prepared(overrides), slots=slots, budget=Budget(slots))
+    config, made = config_of(tree, *overrides), parts_of(tree)
+    parts = replace(_prepared(overrides), systems=made, budget=Budget(made))
     return Trainer(config, model=load_model(config.model).double(), parts=parts)
 
 
@@ -206,9 +197,9 @@ def toml(value: Any) -> str:
     return {True: "true", False: "false"}.get(value, "") if isinstance(value, bool) else repr(value)
 
 
-def digest_of(slots: Slots) -> str:
+def digest_of(parts: Parts) -> str:
     """Of what the parts remember."""
-    values, arrays = split_states(without_groups(slots.state()))
+    values, arrays = split_states(without_groups(parts.state()))
     content = [repr(values), *((name, str(array.dtype), array.tolist()) for name, array in sorted(arrays.items()))]
     return hashlib.sha256(repr(content).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Small parts of `steer.prune` and `steer.branch`, in a module that other processes can import."""
+"""Small systems that look at running rollouts, in a module that other processes can import."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from podsrl.types import Group
 class Unmoved:
     """Sees everything, in every step, and does nothing."""
 
-    def prune(self, live: Live) -> list[End]:
+    def look(self, live: Live) -> list[End]:
         assert live.logprobs.shape[0] > int(live.row_of.max())
-        return []
-
-    def branch(self, live: Live) -> list[Fork]:
         return []
 
 
@@ -28,7 +25,7 @@ class Forked:
     def __init__(self, *, token: int = 5) -> None:
         self.at, self.token = (1,), token
 
-    def branch(self, live: Live) -> list[Fork]:
+    def look(self, live: Live) -> list[Fork]:
         whole = [Fork(key, 2) for key in live.keys if key[1] == 0]
         return [*(Fork(key, token=self.token) for key in live.keys if key[1] == 2), *whole]
 
@@ -42,7 +39,7 @@ class Learned:
     def __init__(self, *, at: int = 2) -> None:
         self.at, self.shares, self.seen = frozenset({at}), np.array([0.0, 0.25]), 0
 
-    def prune(self, live: Live) -> list[End]:
+    def look(self, live: Live) -> list[End]:
         coins = live.coins("learned")
         return [End(key) for key, coin in zip(live.keys, coins, strict=True) if coin < self.shares[key[1] % 2]]
 
@@ -62,8 +59,7 @@ ANSWERS: dict[str, Callable[[Live], Any]] = {
     "none": lambda live: None,
     "number": lambda live: 7,
     "pair": lambda live: [live.keys[0]],
-    "fork": lambda live: [Fork(live.keys[0])],
-    "end": lambda live: [End(live.keys[0])],
+    "fork_of_ended": lambda live: [End(live.keys[0]), Fork(live.keys[0])],
     "unknown": lambda live: [End(("gone", 3))],
     "unknown_fork": lambda live: [Fork(("gone", 3))],
     "postponed": lambda live: [End(live.keys[0], "postponed")],
@@ -71,9 +67,11 @@ ANSWERS: dict[str, Callable[[Live], Any]] = {
 }
 
 
-def wrong(*, answer: str) -> Callable[[Live], Any]:
-    """A part that is a plain function, and answers what it may not."""
-    return ANSWERS[answer]
+class Wrong:
+    """It answers what it may not."""
+
+    def __init__(self, *, answer: str) -> None:
+        self.look = ANSWERS[answer]
 
 
 class At:
@@ -82,5 +80,5 @@ class At:
     def __init__(self, *, at: Any) -> None:
         self.at = at
 
-    def prune(self, live: Live) -> list[End]:
+    def look(self, live: Live) -> list[End]:
         return []
