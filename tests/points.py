@@ -14,7 +14,6 @@ from podsrl.config.files import recipe_names
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.control import Budget
-from podsrl.errors import UsageError
 from podsrl.lib.moments import MOMENTS, SYSTEMS
 from podsrl.lib.options import part_options
 from podsrl.lib.part_states import split_states
