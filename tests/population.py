@@ -1,6 +1,6 @@
-"""Run a budget on simulated questions: what it would ask and what that teaches, in a second and without a model.
+"""Run systems on simulated questions: what they would ask and what that teaches, in a second and without a model.
 
-A population is N questions, each with a logit θ of its success p = 1 / (1 + e^-θ). A step asks the real budget in real
+A population is N questions, each with a logit θ of its success p = 1 / (1 + e^-θ). A step asks the real parts in real
 rounds, draws every rollout of question i as right with probability p_i, and then raises the logits:
 
     S_i = sum of the signals of the trained groups of question i
@@ -14,7 +14,7 @@ What is ours: plain gradient ascent in place of AdamW, no division by the rows o
 much, whatever the others are), and `shared`, by which a question also learns from all others, as questions of one
 skill do in a real policy. It moves gains between questions and adds none: the sum of all θ grows by rate · sum of S.
 
-There are no texts, tokens or seconds, and no question ever gets harder: a simulation compares budgets with each other
+There are no texts, tokens or seconds, and no question ever gets harder: a simulation compares systems with each other
 and predicts no run.
 """
 
@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from podsrl.control.base import Stream, View
 from podsrl.control.budget import Budget
+from podsrl.lib.parts import Parts
 from podsrl.lib.seeds import derive
 from podsrl.types import Ask, Completion, Group, Rollout, Task
 
@@ -90,7 +91,7 @@ class SimulatedStep:
     num_all_wrong: int
     num_all_right: int
     num_left_out: int
-    """Groups that `budget.keep` left out."""
+    """Groups that `keep` left out."""
     spread: float
     """Mean of p (1 - p) over the generated rollouts, with their questions' p before the step: at most 0.25; NaN where
     none was generated."""
@@ -110,7 +111,7 @@ def grpo_signal(group: Group) -> float:
 
 
 def simulate(
-    budget: Budget,
+    parts: Parts,
     population: Population,
     stream: Stream,
     *,
@@ -121,29 +122,29 @@ def simulate(
     signal: Signal = grpo_signal,
     tasks: Sequence[Task] | None = None,
 ) -> list[SimulatedStep]:
-    """Train a population on what a budget asks; the budget and the population learn, as in a run.
+    """Train a population on what parts ask; the parts and the population learn, as in a run.
 
     Args:
-        budget: fresh, or with what it learned before.
+        parts: fresh, or with what they learned before.
         population: N questions; changed.
         stream: of the N questions, such as `podsrl.tasks.Stream(N, seed=0)`.
         num_prompts, num_rollouts: P and n of the view.
         num_steps: how many.
         seed: of all draws; with the same arguments the result is the same.
         signal: of a trained group.
-        tasks: [N] the questions' texts, for budgets that read them; None: "Question 0?", "Question 1?" …
+        tasks: [N] the questions' texts, for parts that read them; None: "Question 0?", "Question 1?" …
 
     Returns:
         One record per step.
 
     Raises:
-        UsageError: what the budget raises.
+        UsageError: what the parts raise.
 
     Example:
-        >>> from podsrl.control.budget import make_budget
+        >>> from podsrl.lib.parts import make_parts
         >>> from podsrl.tasks import Stream
         >>> sizes = {"num_prompts": 4, "num_rollouts": 8, "num_steps": 1}
-        >>> [step] = simulate(make_budget({}, {}), Population([-9, 9, 0, 0]), Stream(4, seed=0), **sizes)
+        >>> [step] = simulate(make_parts([], {}), Population([-9, 9, 0, 0]), Stream(4, seed=0), **sizes)
         >>> step.num_rollouts, step.num_all_wrong, step.num_all_right, step.num_mixed
         (32, 1, 1, 2)
     """
@@ -160,12 +161,12 @@ def simulate(
             stream=stream,
             tasks=tasks,
         )
-        steps.append(_step(budget, population, view, tasks, signal))
+        steps.append(_step(parts, population, view, tasks, signal))
     return steps
 
 
-def _step(budget: Budget, population: Population, view: View, tasks: Sequence[Task], signal: Signal) -> SimulatedStep:
-    success = population.success
+def _step(parts: Parts, population: Population, view: View, tasks: Sequence[Task], signal: Signal) -> SimulatedStep:
+    success, budget = population.success, Budget(parts)
     while asks := budget.ask(view):
         view = view.after(_answers(asks, view, population, tasks))
     kept = budget.trained(view)
@@ -175,7 +176,7 @@ def _step(budget: Budget, population: Population, view: View, tasks: Sequence[Ta
     for group in trained:
         signals[_place(group)] += signal(group)
     population.learn(signals)
-    budget.slots.learn(view.groups)
+    parts.learn(view.groups)
     p = np.repeat([success[_place(group)] for group in view.groups], [len(group.rollouts) for group in view.groups])
     kinds = Counter(frozenset(rollout.is_correct for rollout in group.rollouts) for group in trained)
     return SimulatedStep(
