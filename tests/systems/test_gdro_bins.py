@@ -11,7 +11,7 @@ import pytest
 
 from loops import each
 from podsrl.errors import UsageError
-from podsrl.systems.gdro import DifficultyBins, pass_at_k
+from podsrl.systems.bins import DifficultyBins, pass_at_k
 from podsrl.types import Group
 from tests.systems import made_up_groups
 from tests.systems.made_up_groups import rollout

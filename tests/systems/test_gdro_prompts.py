@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from podsrl.lib.slots import make_slots
-from podsrl.systems.gdro import BinWeights
+from podsrl.lib.parts import make_parts
+from podsrl.systems.gdro_prompts import BinWeights
 from podsrl.types import Group, Selection
 from podsrl.update import shape_advantages
 from tests.systems import made_up_groups
@@ -97,14 +97,12 @@ def test_rewards_that_are_no_numbers_change_nothing() -> None:
     assert part.omega() == pytest.approx([math.exp(0.65), 1.0, 1.0])
 
 
-def test_advantages_per_token_are_weighted_as_well_through_the_slot() -> None:
-    slots = make_slots({"loss.shape": ["bins"]}, {"bins": {"beta": 1.0, "eta": 1.0, "k": 1}})
-    hard = group(0)
-    slots.learn([hard])
-    shaped = shape_advantages([hard], [selection(hard)], [torch.ones(4, 2)], slots["loss.shape"])
+def test_advantages_per_token_are_weighted_as_well_by_the_system() -> None:
+    options = {"gdro_prompts": {"beta": 1.0, "eta": 1.0, "k": 1}}
+    parts, hard = make_parts(["gdro_prompts"], options), group(0)
+    parts.learn([hard])
+    shaped = shape_advantages([hard], [selection(hard)], [torch.ones(4, 2)], parts["shape"])
     assert shaped[0].shape == (4, 2) and shaped[0].numpy() == pytest.approx(math.e)
-    again = make_slots({"loss.shape": ["bins"]}, {"bins": {"beta": 1.0, "eta": 1.0, "k": 1}})
-    again.restore(slots.state())
-    assert torch.equal(
-        shape_advantages([hard], [selection(hard)], [torch.ones(4, 2)], again["loss.shape"])[0], shaped[0]
-    )
+    again = make_parts(["gdro_prompts"], options)
+    again.restore(parts.state())
+    assert torch.equal(shape_advantages([hard], [selection(hard)], [torch.ones(4, 2)], again["shape"])[0], shaped[0])

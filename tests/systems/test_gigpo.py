@@ -112,6 +112,6 @@ def test_random_conversations_as_a_twin_that_compares_every_pair_of_turns(state:
         )
 
 
-def test_the_recipe_names_the_part() -> None:
+def test_the_recipe_names_the_system() -> None:
     config = load_config("systems/gigpo", [])
-    assert config.loss.shape == ("anchors",) and config.task.name == "columns"
+    assert config.systems == ("gigpo",) and config.task.name == "columns"

@@ -25,7 +25,6 @@ from tests.systems.whole_steps import WAYS_TO_STEP, check_refused, check_resumed
 # --- the tree: V = 4, T = 6 ---
 
 SAMPLING = Sampling(max_new_tokens=6, stop_token_ids=(1,))
-NAMES = {"steer.prune": "ambiguous", "steer.branch": "ambiguous"}
 
 
 @cache
@@ -89,8 +88,8 @@ class Rule:
 
 
 def watching(size: int, **options: Any) -> Steering:
-    watch = Steering(NAMES, {"ambiguous": options})
-    watch._slots["steer.branch"][0].part.restore({"size": size})
+    watch = Steering(["latr"], {"latr": options})
+    watch._parts.restore({"latr": {"size": size}})
     return watch
 
 
@@ -147,7 +146,7 @@ def test_branches_of_a_branch_end_with_it() -> None:
     tokens = {0: [5, 6, 7, 8], 1: [5, 0, 7], 2: [5, 0, 1], 3: [5, 6, 0], 4: [5, 6, 1]}
     shown = live([len(tokens[i]) for i in range(5)])
     shown = replace(shown, keys=keys, noted=notes, tokens=lambda key: np.array(tokens[key[1]]))
-    assert part.prune(shown) == [End(("q", 1)), End(("q", 2))]  # one edit of two tokens, and what branched from it
+    assert part.look(shown) == [End(("q", 1)), End(("q", 2))]  # one edit of two tokens, and what branched from it
     assert part._trees == {"q": [-1, 2]}
 
 
@@ -185,12 +184,8 @@ def test_likeness_is_as_defined_for_all_pairs_of_four_tokens() -> None:
 # --- steps ---
 
 STEPS = ("rollouts.num_rollouts=6", "rollouts.max_new_tokens=20", "select.num_kept=3", "task.digits=1")
-LATR = (
-    *(f"{slot}=ambiguous" for slot in Ambiguous.needs),
-    "options.ambiguous.until=18",
-    "options.ambiguous.least=0.01",
-)
-WIDE = (*LATR, "options.ambiguous.gap=0.9", "options.ambiguous.look=[3,4]", "options.ambiguous.rouge=0")
+LATR = ("systems=latr", "options.latr.until=18", "options.latr.least=0.01")
+WIDE = (*LATR, "options.latr.gap=0.9", "options.latr.look=[3,4]", "options.latr.rouge=0")
 
 
 def trainer_of(*overrides: str) -> Trainer:
@@ -201,14 +196,14 @@ def test_where_nothing_can_branch_a_run_is_the_plain_one_and_draws_nothing(monke
     plain = trainer_of()
     wanted = lines(steps(plain, 2))
     forbid_draws(monkeypatch)
-    neutral = trainer_of(*LATR, "options.ambiguous.least=1")
+    neutral = trainer_of(*LATR, "options.latr.least=1")
     assert lines(steps(neutral, 2)) == wanted
     assert_same_weights(neutral, plain)
 
 
 @pytest.mark.parametrize("slots", [0, 5])
 def test_every_group_has_n_rollouts_that_live_of_which_a_share_is_a_tree(slots: int) -> None:
-    trainer = trainer_of(*WIDE, "options.ambiguous.shares=[[0,1],[1,0.67],[2,0]]", f"rollouts.num_slots={slots}")
+    trainer = trainer_of(*WIDE, "options.latr.shares=[[0,1],[1,0.67],[2,0]]", f"rollouts.num_slots={slots}")
     most = []
     for result in steps(trainer, 3):
         trees = []
@@ -231,11 +226,10 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("options.ambiguous.until=20",), r"steer\.\w+ = 'ambiguous' is shown .* 20 tokens, .*max_new_tokens = 20"),
-        (("rollouts.stop_strings=['a']",), r"steer\.branch = 'ambiguous' sets tokens, .*stop_strings = \['a'\]"),
+        (("options.latr.until=20",), r"look of systems = 'latr' is shown .* 20 tokens, .*max_new_tokens = 20"),
+        (("rollouts.stop_strings=['a']",), r"systems = 'latr' wants that no stop string .*stop_strings = \['a'\]"),
         (("rollouts.num_rollouts=1",), r"rollouts\.num_rollouts = 1"),
-        (("steer.branch=never",), r"budget\.rollouts and steer\.prune = 'ambiguous' works with steer\.branch"),
-        (("options.ambiguous.shares=[[1,0.5]]",), r"options\.ambiguous\.shares = .*the first of them 0"),
+        (("options.latr.shares=[[1,0.5]]",), r"options\.latr\.shares = .*the first of them 0"),
     ],
 )
 def test_what_cannot_be_is_one_line(overrides: tuple[str, ...], message: str) -> None:

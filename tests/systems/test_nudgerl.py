@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import made
-from podsrl.control import Ask, View, make_budget
+from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
+from podsrl.lib.parts import make_parts
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
@@ -72,7 +73,7 @@ def test_probes_and_what_another_part_shows_are_left_alone() -> None:
 
 
 def test_the_ways_are_one_group_of_the_simulated_population() -> None:
-    asks = make_budget({"guide": "nudge"}, {"nudge": {"drop": 0.25}}).ask(view())
+    asks = Budget(make_parts(["nudgerl"], {"nudgerl": {"drop": 0.25}})).ask(view())
     groups = _answers(asks, view(), Population([0.0] * 4), TASKS)
     assert len(groups) == 4 < len(asks) and {len(group.rollouts) for group in groups} == {8}
     assert all(len(group.outcomes) == sum(r.origin == "" for r in group.rollouts) for group in groups)
@@ -90,17 +91,21 @@ def test_a_hint_stands_behind_the_last_message() -> None:
         (
             {"hints": "tips"},
             TASKS[0],
-            r"options.nudge.hints = 'tips': question '0' has no such column \(it has: hints\)",
+            r"options.nudgerl.hints = 'tips': question '0' has no such column \(it has: hints\)",
         ),
-        ({"count": 4}, TASKS[0], "question '0' has .'draw it', .*; wanted a list of at least options.nudge.count = 4"),
+        (
+            {"count": 4},
+            TASKS[0],
+            "question '0' has .'draw it', .*; wanted a list of at least options.nudgerl.count = 4",
+        ),
         (
             {},
             replace(TASKS[0], columns={"hints": "one"}),
-            "options.nudge.hints = 'hints': question '0' has 'one'; wanted a list",
+            "options.nudgerl.hints = 'hints': question '0' has 'one'; wanted a list",
         ),
         ({}, replace(TASKS[0], prompt=TokenMarkup("?")), "question '0' is written with special tokens"),
-        ({"hints": "podsrl.tasks.arithmetic:nothing"}, TASKS[0], "options.nudge.hints = "),
-        ({"form": "hint"}, TASKS[0], "options.nudge.form = 'hint'; wanted a text with {hint} in it"),
+        ({"hints": "podsrl.tasks.arithmetic:nothing"}, TASKS[0], "options.nudgerl.hints = "),
+        ({"form": "hint"}, TASKS[0], "options.nudgerl.form = 'hint'; wanted a text with {hint} in it"),
     ],
 )
 def test_what_cannot_be_shown_is_named_before_the_model_loads(options: Any, task: Task, message: str) -> None:
@@ -110,7 +115,7 @@ def test_what_cannot_be_shown_is_named_before_the_model_loads(options: Any, task
 
 def test_fewer_rollouts_than_hints_is_an_error() -> None:
     assert Nudge(count=3).most(4, 3) == (4, 3)
-    with pytest.raises(UsageError, match=r"options.nudge.count = 3 hints share rollouts.num_rollouts = 2"):
+    with pytest.raises(UsageError, match=r"options.nudgerl.count = 3 hints share rollouts.num_rollouts = 2"):
         Nudge(count=3).most(4, 2)
 
 
@@ -179,7 +184,7 @@ def test_means_are_those_of_the_kept_rollouts_of_a_chunk() -> None:
 
 def test_an_advantage_per_token_is_refused() -> None:
     group = asked([0.0, 1.0], [0, 1])
-    with pytest.raises(UsageError, match=r"^loss\.shape: 'contexts' compares one advantage per rollout"):
+    with pytest.raises(UsageError, match=r"'nudgerl' compares one advantage per rollout"):
         Contexts().shape([group], [made.selection(group, (0, 1))], [torch.zeros(2, 3)])
 
 
@@ -194,13 +199,13 @@ def step_of(*overrides: str) -> dict[str, Any]:
 
 
 def test_without_hints_it_is_plain_grpo_bit_for_bit() -> None:
-    dropped = 'options={nudge = {drop = 1.0, hints = "podsrl.tasks.arithmetic:first_words"}}'
-    assert step_of("budget.guide=nudge", "loss.shape=contexts", dropped) == step_of()
+    dropped = 'options={nudgerl = {drop = 1.0, hints = "podsrl.tasks.arithmetic:first_words"}}'
+    assert step_of("systems=nudgerl", dropped) == step_of()
 
 
 def test_hinted_rollouts_are_trained_behind_the_prompt_that_they_answered() -> None:
-    hints = 'options={nudge = {hints = "podsrl.tasks.arithmetic:first_words", form = "{hint}"}}'
-    trainer = Trainer(config_of(*SIZES, "budget.guide=nudge", "loss.shape=contexts", hints))
+    hints = 'options={nudgerl = {hints = "podsrl.tasks.arithmetic:first_words", form = "{hint}"}}'
+    trainer = Trainer(config_of(*SIZES, "systems=nudgerl", hints))
     result = training_step(trainer)
     line = step_metrics(result)
     assert 0 < line["rollouts/guided"] < 32 and line["logprob_gap"] < 1e-5 and line["tokens/prompt"] > 0

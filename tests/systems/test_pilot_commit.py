@@ -10,30 +10,29 @@ from typing import Any
 import pytest
 
 from loops import each
-from podsrl.config.schema import BudgetConfig
 from podsrl.control import Budget, View, waiting_ids
 from podsrl.errors import UsageError
-from podsrl.lib.slots import Slots, make_slots
-from podsrl.lib.user_function import given_name
+from podsrl.lib.parts import Call, Parts, make_parts
 from podsrl.run.before.replay import replay_notes
-from podsrl.run.before.sizes import make_parts
+from podsrl.run.before.sizes import parts_of
 from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group
 from runs import config_of
 from tests.systems.made_up_groups import outcomes, right_of, view
 from tests.systems.whole_steps import check_refused, check_resumed, lines, steps
 
-NAMES = {"enough": "pilot", "rollouts": "pilot", "keep": "pilot"}
 SMALL = (
-    *(f"budget.{slot}=pilot" for slot in NAMES),
-    *("replay.wait=pilot", "options.pilot.pilots=3", "rollouts.num_prompts=2", "rollouts.num_rollouts=6"),
+    *("systems=pilot_commit", "options.pilot_commit.pilots=3", "rollouts.num_prompts=2", "rollouts.num_rollouts=6"),
     *("select.num_kept=6", "rollouts.max_new_tokens=24"),
 )
 
 
-def slots(**options: Any) -> Slots:
-    names = {f"budget.{slot}": [name] for slot, name in BudgetConfig(**NAMES).model_dump().items()}
-    return make_slots({**names, "replay.wait": ["pilot"]}, {"pilot": options})
+def made(**options: Any) -> Parts:
+    return make_parts(["pilot_commit"], {"pilot_commit": options})
+
+
+def waiting(parts: Parts, seen: View) -> list[str]:
+    return waiting_ids(parts["wait"][0], seen)
 
 
 def trainer(*overrides: str) -> Trainer:
@@ -56,9 +55,9 @@ class Questions:
         return replace(right_of(name, 0, size), rollouts=tuple(rollouts), **changes)
 
 
-def step_of(filled: Slots, opening: View, questions: Questions) -> tuple[View, list[list[tuple[str, int]]]]:
+def step_of(parts: Parts, opening: View, questions: Questions) -> tuple[View, list[list[tuple[str, int]]]]:
     """What the desk makes of a step: its view after the last round, and what each round asked."""
-    budget, seen, rounds = Budget(filled), opening, list[list[tuple[str, int]]]()
+    budget, seen, rounds = Budget(parts), opening, list[list[tuple[str, int]]]()
     while asks := budget.ask(seen):
         asked = list[tuple[str, int]]()
         for ask in asks:
@@ -84,14 +83,14 @@ def test_each_pilot_is_trained_on_left_out_or_waits_once(seed: int) -> None:
     wide, rounds, most_age, most = draws.randint(1, 3), draws.randint(2, 4), draws.randint(1, 3), draws.randint(2, 9)
     lower, upper = draws.choice([(0.125, 0.25), (0.0, 0.5), (0.4, 0.4)])
     options = {"wide": wide, "rounds": rounds, "most_age": most_age, "size": most, "lower": lower, "upper": upper}
-    filled, questions, waiting, ended = slots(pilots=pilots, **options), Questions(seed), list[Group](), set[str]()
+    parts, questions, kept, ended = made(pilots=pilots, **options), Questions(seed), list[Group](), set[str]()
     for step in range(5):
-        opening = replace(view(num_prompts, size), step=step, seed=seed, waiting=tuple(waiting))
-        seen, asked = step_of(filled, opening, questions)
-        trained, names = Budget(filled).trained(seen), waiting_ids(filled, seen)
+        opening = replace(view(num_prompts, size), step=step, seed=seed, waiting=tuple(kept))
+        seen, asked = step_of(parts, opening, questions)
+        trained, names = Budget(parts).trained(seen), waiting(parts, seen)
 
         # the plain loop
-        buffer, committed, number = [group.id for group in waiting], list[str](), 0
+        buffer, committed, number = [group.id for group in kept], list[str](), 0
         for turn in range(rounds):
             lacking = num_prompts - len(committed)
             if not lacking:
@@ -112,40 +111,39 @@ def test_each_pilot_is_trained_on_left_out_or_waits_once(seed: int) -> None:
                     buffer.append(name)
             buffer = [name for name in buffer if name not in committed]
         assert trained == set(committed) and len(committed) <= num_prompts
-        age = {group.id: step - group.step for group in (*waiting, *seen.groups)}
+        age = {group.id: step - group.step for group in (*kept, *seen.groups)}
         assert names == [name for name in buffer if age[name] < most_age][-most:]
 
-        before = {group.id for group in waiting}
+        before = {group.id for group in kept}
         assert not trained & ended and not ended & set(names) and not trained & set(names)
         ended |= (before | {group.id for group in seen.groups}) - set(names)
         known = {group.id: group for group in (*seen.waiting, *seen.groups)}
-        waiting = [known[name] for name in names]
-        assert all(len(group.rollouts) == pilots for group in waiting)
+        kept = [known[name] for name in names]
+        assert all(len(group.rollouts) == pilots for group in kept)
 
 
 def test_by_hand() -> None:
     """Of four pilots 1 to 3 right are worth more; the one that waited since step 5 goes as it is too old."""
-    part = slots(pilots=4, most_age=1)
-    waiting = (replace(right_of("old", 2, 4), step=5),)
+    parts, old = made(pilots=4, most_age=1), replace(right_of("old", 2, 4), step=5)
     groups = tuple(right_of(f"g{right}", right, 4) for right in range(5))
-    seen = replace(view(num_prompts=2), waiting=waiting, groups=(*groups, right_of("whole", 3, 8)))
-    assert waiting_ids(part, seen) == ["g1", "g2", "g3"]
-    assert Budget(part).trained(seen) == {"whole"}
-    asks = Budget(part).ask(replace(seen, round=1))
+    seen = replace(view(num_prompts=2), waiting=(old,), groups=(*groups, right_of("whole", 3, 8)))
+    assert waiting(parts, seen) == ["g1", "g2", "g3"]
+    assert Budget(parts).trained(seen) == {"whole"}
+    asks = Budget(parts).ask(replace(seen, round=1))
     assert [(ask.num_rollouts, ask.joins in {"old", "g1", "g2", "g3"}) for ask in asks] == [(4, True)]
 
 
 @each(
     "names, message",
     [
-        (["no"], r"replay\.wait = .* returned 'no'; wanted ids of groups"),
+        (["no"], "wait of systems = 'own' returned 'no'; wanted ids of groups"),
         (["g", "g"], "returned an id twice"),
         (3, "returned 3; wanted ids of groups"),
         (["probe"], "no probes"),
     ],
 )
 def test_what_a_part_of_ones_own_says_is_checked(names: Any, message: str) -> None:
-    own = make_slots({"replay.wait": [given_name(lambda: lambda view: names)]}, {})
+    own = Call("wait of systems = 'own'", lambda view: names)
     groups = (right_of("g", 1, 4), right_of("probe", 1, 4, is_trained=False))
     with pytest.raises(UsageError, match=message):
         waiting_ids(own, replace(view(), groups=groups))
@@ -178,19 +176,15 @@ def test_a_resumed_run_has_the_buffer(tmp_path: Path) -> None:
 
 
 def test_what_it_does_not_go_with_is_refused() -> None:
-    for override, wanted in (
-        ("order.ahead=1", "rollouts.generator=beside:beside"),
-        ("steer.branch=small_steering:Unmoved", "rollouts.num_slots=0"),
-    ):
-        option = override.partition("=")[0]
-        check_refused(rf"replay\.wait = 'pilot' with {option} = ", *SMALL, override, wanted)
-    check_refused(
-        r"options\.pilot\.pilots = 6: wanted fewer than rollouts\.num_rollouts = 6", *SMALL, "options.pilot.pilots=6"
-    )
-    check_refused("works with replay.wait = 'pilot' alone", *(text for text in SMALL if "replay" not in text))
+    wants = "wait of systems = 'pilot_commit' wants that all that a step asks for has ended when it ends, and with"
+    check_refused(rf"{wants} order\.ahead = 1", *SMALL, "order.ahead=1", "rollouts.generator=beside:beside")
+    repair = ("systems=pilot_commit,scope", "options.scope.repair=podsrl.tasks.arithmetic:repair")
+    check_refused(f"{wants} repair of systems = 'scope'", *SMALL, *repair)
+    pilots = r"options\.pilot_commit\.pilots = 6: wanted fewer than rollouts\.num_rollouts = 6"
+    check_refused(pilots, *SMALL, "options.pilot_commit.pilots=6")
 
 
 def test_the_memory_of_the_buffer_is_said() -> None:
     config = config_of(*SMALL, recipe="mixed")
-    [note] = replay_notes(config, make_parts(config))
-    assert "replay.wait = 'pilot' keeps at most 256 × 6 rollouts" in note
+    [note] = replay_notes(config, parts_of(config))
+    assert "wait of systems = 'pilot_commit' keeps at most 256 × 6 rollouts" in note

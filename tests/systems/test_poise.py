@@ -121,7 +121,7 @@ def test_only_the_window_is_remembered_and_a_restored_probe_says_the_same_bit_fo
 
 
 def test_a_step_without_features_names_the_part_that_keeps_them() -> None:
-    with pytest.raises(UsageError, match=r"loss.shape = 'probe' reads features, .*: set it too"):
+    with pytest.raises(UsageError, match=r"poise:Probe reads features, .*: set systems = 'poise'"):
         Probe().learn([group("q", [rollout(i, is_correct=i == 0) for i in range(2)])])
 
 
@@ -146,14 +146,14 @@ def test_features_by_hand() -> None:
     part = States(at=(6, 2))
     assert part.at == [0, 2, 6] and States().at == [0]
     even, sure = [0.0, 0.0, -1e9], [0.0, -1e9, -1e9]
-    first = part.prune(shown(0, [[1.0, 2.0]], [sure], [(), ()]))
+    first = part.look(shown(0, [[1.0, 2.0]], [sure], [(), ()]))
     assert [note.key for note in first] == [("q", 0), ("q", 1)]
     assert first[0].values == first[1].values == pytest.approx((1, 2, 1, 2, 0, 0, 0))
-    second = part.prune(shown(2, [[3.0, 4.0], [5.0, 6.0]], [even, sure], [note.values for note in first]))
+    second = part.look(shown(2, [[3.0, 4.0], [5.0, 6.0]], [even, sure], [note.values for note in first]))
     ln2 = float(np.log(2))
     assert second[0].values == pytest.approx((1, 2, 3, 4, ln2, ln2 / 2, ln2))
     assert second[1].values == pytest.approx((1, 2, 5, 6, 0, 0, 0))
-    third = part.prune(shown(6, [[7.0, 8.0], [5.0, 6.0]], [sure, even], [note.values for note in second]))
+    third = part.look(shown(6, [[7.0, 8.0], [5.0, 6.0]], [sure, even], [note.values for note in second]))
     assert third[0].values == pytest.approx((1, 2, 7, 8, 0, ln2 / 3, ln2))
     assert third[1].values == pytest.approx((1, 2, 5, 6, ln2, ln2 / 3, ln2))
     assert all(value == np.float32(value) for note in third for value in note.values)

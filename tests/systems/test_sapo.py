@@ -17,7 +17,7 @@ from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.policy import load_tokenizer, prompt_ids
 from podsrl.records import encode
-from podsrl.run.before.replay import check_replay
+from podsrl.run.before.exclusions import check_exclusions
 from podsrl.run.step.trainer import Trainer
 from podsrl.systems.sapo import Swarm
 from podsrl.types import Completion, Group, Rollout, Task
@@ -57,12 +57,12 @@ def swarm(folder: Path, name: str, **options: Any) -> Swarm:
 def test_a_run_takes_mixed_groups_of_the_newest_files_of_others_and_none_of_its_own(tmp_path: Path) -> None:
     one, other, third = (swarm(tmp_path, name, num=9, window=2) for name in ("a", "b", "c"))
     for part in (one, other, third):
-        part.groups(view(0))
+        part.recall(view(0))
     for step in range(4):
         other.learn([met(step, 0, 0.0, 1.0), met(step, 1, 1.0, 1.0)])
         one.learn([met(step, 2, 0.0, 1.0)])
     third.learn([met(9, 3, 1.0, 0.0)])
-    found = one.groups(view(4))
+    found = one.recall(view(4))
     assert [group.id for group in found] == ["b/s2/0/q/0", "b/s3/0/q/0", "c/s9/0/q/3"]
     for group in found:
         assert all(rollout.origin == "swarm" for rollout in group.rollouts)
@@ -85,17 +85,17 @@ def test_files_of_an_earlier_run_of_the_same_name_go_when_it_writes(tmp_path: Pa
 
 def test_of_many_some_are_drawn_and_the_same_when_a_step_is_asked_again(tmp_path: Path) -> None:
     one, other = (swarm(tmp_path, name, num=2, window=9) for name in ("a", "b"))
-    other.groups(view(0))
+    other.recall(view(0))
     for step in range(8):
         other.learn([met(step, step % 4, 0.0, 1.0)])
-    drawn = {tuple(group.id for group in one.groups(view(step))) for step in range(30)}
+    drawn = {tuple(group.id for group in one.recall(view(step))) for step in range(30)}
     assert all(len({*ids}) == 2 for ids in drawn) and len(drawn) > 10
-    assert one.groups(view(3)) == one.groups(view(3))
+    assert one.recall(view(3)) == one.recall(view(3))
 
 
 def test_a_run_without_a_name_has_that_of_its_seed(tmp_path: Path) -> None:
     part = swarm(tmp_path, "")
-    part.groups(view(0, seed=5))
+    part.recall(view(0, seed=5))
     part.learn([met(0, 0, 0.0, 1.0)])
     assert [path.name for path in tmp_path.iterdir()] == ["run-5.00000000.groups"]
 
@@ -135,11 +135,11 @@ def test_a_hostile_file_is_skipped_counted_and_said(name: str, tmp_path: Path) -
     (folder / "b.00000003.groups").write_bytes(encode([good, change(good)]))
     (folder / "c.00000003.groups").write_bytes(encode([good]))
     with pytest.warns(UserWarning, match=rf"b\.00000003\.groups' is skipped \(the first\): .*{message}"):
-        found = part.groups(view(4))
+        found = part.recall(view(4))
     assert [group.id for group in found] == ["c/s3/0/q/0"] and part.num_skipped == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert part.groups(view(5)) == found, "a file that was skipped is not read again"
+        assert part.recall(view(5)) == found, "a file that was skipped is not read again"
 
 
 def test_torn_large_linked_and_strange_files_are_skipped(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_torn_large_linked_and_strange_files_are_skipped(tmp_path: Path) -> None
     (tmp_path / "pickle.00000001.groups").write_bytes(b"cos\nsystem\n(S'touch hacked'\ntR.")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        assert part.groups(view(4)) == []
+        assert part.recall(view(4)) == []
     num_torn = len(range(0, len(whole), 97))
     assert part.num_skipped == num_torn + 6
     assert len(said) == (num_torn + 6).bit_length(), "the first, second, fourth, eighth …"
@@ -178,7 +178,7 @@ STEPS = (
 
 
 def trainer_of(folder: Path, *overrides: str) -> Trainer:
-    own = ("replay.groups=swarm", f"options.swarm.folder={folder}", "options.swarm.num=3", *STEPS, *overrides)
+    own = ("systems=sapo", f"options.sapo.folder={folder}", "options.sapo.num=3", *STEPS, *overrides)
     return Trainer(config_of(*own, recipe="mixed"))
 
 
@@ -205,10 +205,10 @@ def test_a_resumed_run_goes_on_as_before_where_the_folder_is_the_same(tmp_path: 
 
 
 def test_several_processes_and_names_that_are_none_are_refused(tmp_path: Path) -> None:
-    config = ("replay.groups=swarm", f"options.swarm.folder={tmp_path}")
-    check_refused(r"options\.swarm\.name = .*wanted up to 64", *config, "options.swarm.name=../up")
-    check_refused(r"options\.swarm\.folder = .*: ", "replay.groups=swarm", "options.swarm.folder=/dev/null/swarm")
-    check_refused(r"options\.swarm\.folder", "replay.groups=swarm")
-    with pytest.raises(UsageError, match=r"reads what other runs write meanwhile, and this run has 2 processes"):
-        trainer = trainer_of(tmp_path)
-        check_replay(trainer.config, trainer.parts.slots, 2)
+    config = ("systems=sapo", f"options.sapo.folder={tmp_path}")
+    check_refused(r"options\.sapo\.name = .*wanted up to 64", *config, "options.sapo.name=../up")
+    check_refused(r"options\.sapo\.folder = .*: ", "systems=sapo", "options.sapo.folder=/dev/null/swarm")
+    check_refused(r"options\.sapo\.folder", "systems=sapo")
+    trainer = trainer_of(tmp_path)
+    with pytest.raises(UsageError, match="systems = 'sapo' wants that one process trains, and with 2 processes"):
+        check_exclusions(trainer.config, trainer.parts.systems, trainer.parts.advantage, 2)

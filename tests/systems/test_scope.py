@@ -13,8 +13,7 @@ from loops import each
 from podsrl.config.schema import ModelConfig
 from podsrl.control import repaired
 from podsrl.errors import UsageError
-from podsrl.lib.slots import make_slots
-from podsrl.lib.user_function import given_name
+from podsrl.lib.parts import Call
 from podsrl.policy import load_tokenizer
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.trainer import Trainer
@@ -30,7 +29,7 @@ from tests.systems.whole_steps import check_refused, check_resumed, forbid_draws
 TOKENIZER = load_tokenizer(ModelConfig())
 TASK = addition_task(47, 85)
 RIGHT = "7+5=12 4+8+1=13 Answer: 132."
-ON = ("replay.repair=scope", "options.scope.repair=podsrl.tasks.arithmetic:repair", "select.rule=keep_all")
+ON = ("systems=scope", "options.scope.repair=podsrl.tasks.arithmetic:repair", "select.rule=keep_all")
 
 
 def rollout(index: int, text: str, **changes: Any) -> Rollout:
@@ -134,9 +133,9 @@ def test_what_a_function_of_ones_own_returns_is_checked(
     [[3], [Completion(request_id="x", index=1, token_ids=(3,), logprobs=(0.0,), version=0, finish_reason="stop")]],
 )
 def test_what_a_part_of_ones_own_adds_is_checked(made: Any) -> None:
-    slots = make_slots({"replay.repair": [given_name(lambda: lambda view, group: made)]}, {})
-    with pytest.raises(UsageError, match=r"replay\.repair = .* gave .*indices 1, 2 …"):
-        repaired(slots, view(), group_of("7+5=12"))
+    own = Call("repair of systems = 'own'", lambda view, group: made)
+    with pytest.raises(UsageError, match=r"repair of systems = 'own' gave .*indices 1, 2 …"):
+        repaired(own, view(), group_of("7+5=12"))
 
 
 def test_repaired_rollouts_join_and_count_in_no_accuracy() -> None:

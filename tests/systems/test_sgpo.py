@@ -9,16 +9,20 @@ from typing import Any
 
 import pytest
 
-from podsrl.control import Ask, Budget, View, make_budget
+from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
+from podsrl.lib.parts import Parts, make_parts
 from podsrl.systems.sgpo import Profile
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group
 from tests.systems import made_up_groups
 from tests.systems.made_up_groups import right_of
 
-NAMES = {"questions": "profile", "rollouts": "profile"}
 P = 10
+
+
+def parts_of(**options: Any) -> Parts:
+    return make_parts(["sgpo"], {"sgpo": options})
 
 
 def view(num_train: int, step: int = 0, seed: int = 0, position: int = 0, **changes: Any) -> View:
@@ -38,14 +42,14 @@ def answers(asks: Sequence[Ask], right: Sequence[int], share: float = 0.5) -> li
     ]
 
 
-def stepped(budget: Budget, first: View, right: Sequence[int], share: float = 0.5) -> tuple[list[Ask], View]:
-    """The trained asks of a step, with the last view; the budget learns."""
-    asked, now = [], first
+def stepped(parts: Parts, first: View, right: Sequence[int], share: float = 0.5) -> tuple[list[Ask], View]:
+    """The trained asks of a step, with the last view; the part learns."""
+    budget, asked, now = Budget(parts), [], first
     while asks := budget.ask(now):
         asked += [ask for ask in asks if ask.is_trained]
         groups = [replace(g, id=f"{now.round}/{g.id}") for g in answers(asks, right, share)]
         now = now.after(groups)
-    budget.slots.learn(now.groups)
+    parts.learn(now.groups)
     return asked, now
 
 
@@ -58,41 +62,40 @@ def test_sizes_for_every_share_of_right_probes() -> None:
 
 
 def test_the_first_round_of_a_run_asks_every_question_as_a_probe() -> None:
-    budget, first = make_budget(NAMES, {}), view(7)
-    assert budget.ask(first) == [Ask(index=i, num_rollouts=8, is_trained=False) for i in range(7)]
+    parts, first = parts_of(), view(7)
+    assert Budget(parts).ask(first) == [Ask(index=i, num_rollouts=8, is_trained=False) for i in range(7)]
     assert first.stream.position == 0
-    assert budget.slots.most(P, 4) == (20_000, 8)
+    assert parts.most(P, 4) == (20_000, 8)
 
 
 def test_a_large_set_is_sampled_and_only_the_sample_is_trained_on() -> None:
-    options = {"profile": {"most_profiled": 20}}
-    one, two = (make_budget(NAMES, options) for _ in range(2))
-    probes = one.ask(view(1000))
+    one, two, other = (parts_of(most_profiled=20) for _ in range(3))
+    probes = Budget(one).ask(view(1000))
     assert len({ask.index for ask in probes}) == 20
-    assert probes == two.ask(view(1000)) != make_budget(NAMES, options).ask(view(1000, seed=1))
+    assert probes == Budget(two).ask(view(1000)) != Budget(other).ask(view(1000, seed=1))
     asked, _ = stepped(one, view(1000), [4] * 1000)
     assert len(asked) == P and {ask.index for ask in asked} <= {ask.index for ask in probes}
 
 
 def test_the_second_round_asks_the_groups_of_the_easiest_phase() -> None:
     right = [8, 7, 6, 5, 4, 3, 2, 1, 0, 0] * 3
-    budget = make_budget(NAMES, {})
-    asked, last = stepped(budget, view(30), right)
+    parts = parts_of()
+    asked, last = stepped(parts, view(30), right)
     assert last.round == 2 and len(asked) == P
     assert {ask.num_rollouts for ask in asked} == {2}
     assert {right[ask.index] for ask in asked} == {0, 4, 5, 6}
-    asked, last = stepped(budget, view(30, step=1, position=last.stream.position), right)
+    asked, last = stepped(parts, view(30, step=1, position=last.stream.position), right)
     assert last.round == 1 and len(asked) == P and {right[ask.index] for ask in asked} == {0, 4, 5, 6}
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.1, 40), (0.25, 100), (0.0, 0)])
 def test_the_unsolved_share_of_every_phase_is_exact(share: float, expected: int) -> None:
     right = ([0] * 5 + [4] * 6 + [2] * 5 + [1] * 4) * 2
-    budget = make_budget(NAMES, {"profile": {"unsolved_share": share, "window": 20}})
+    parts = parts_of(unsolved_share=share, window=20)
     sizes: dict[int, list[int]] = {}
     position = 0
     for step in range(120):
-        asked, last = stepped(budget, view(40, step=step, position=position), right)
+        asked, last = stepped(parts, view(40, step=step, position=position), right)
         position = last.stream.position
         for ask in asked:
             sizes.setdefault(ask.num_rollouts, []).append(right[ask.index])
@@ -105,9 +108,10 @@ def test_the_unsolved_share_of_every_phase_is_exact(share: float, expected: int)
 
 def test_a_step_that_is_asked_again_asks_the_same() -> None:
     right = [0, 1, 2, 3, 4, 5, 6, 7] * 4
-    part = make_budget(NAMES, {})
-    first = view(32).after(answers(part.ask(view(32)), right))
-    assert part.ask(replace(first, stream=Stream(32, seed=0))) == part.ask(replace(first, stream=Stream(32, seed=0)))
+    budget = Budget(parts_of())
+    first = view(32).after(answers(budget.ask(view(32)), right))
+    one, two = (budget.ask(replace(first, stream=Stream(32, seed=0))) for _ in range(2))
+    assert one == two
 
 
 def test_a_phase_lasts_while_its_accuracy_rises() -> None:
@@ -132,30 +136,21 @@ def test_the_last_phase_never_ends_and_unsolved_questions_do_not_count() -> None
 
 def test_state_goes_on_as_if_it_had_not_stopped() -> None:
     right = [0, 1, 2, 3, 4, 5, 6, 7] * 4
-    options = {"profile": {"window": 2}}
-    whole, position = make_budget(NAMES, options), 0
+    whole, position = parts_of(window=2), 0
     for step in range(30):
-        again = make_budget(NAMES, options)
-        again.slots.restore(whole.slots.state())
+        again = parts_of(window=2)
+        again.restore(whole.state())
         found = [stepped(each, view(32, step=step, position=position), right) for each in (whole, again)]
         assert found[0][0] == found[1][0]
         position = found[0][1].stream.position
-    assert whole.slots.state()["profile"]["phase"] == 2
+    assert whole.state()["sgpo"]["phase"] == 2
 
 
 def test_a_profile_without_a_question_to_train_on_is_an_error_that_names_the_threshold() -> None:
-    budget = make_budget(NAMES, {})
+    budget = Budget(parts_of())
     last = view(5).after(answers(budget.ask(view(5)), [8, 8, 7, 0, 0]))
-    with pytest.raises(
-        UsageError, match=r"^options.profile.drop_above = 0.75 leaves no question of 5: 3 were .* 2 never"
-    ):
+    with pytest.raises(UsageError, match=r"^options.sgpo.drop_above = 0.75 leaves no question of 5: 3 were .* 2 never"):
         budget.ask(last)
-
-
-def test_it_fills_both_slots() -> None:
-    for slot, other in (("questions", "rollouts"), ("rollouts", "questions")):
-        with pytest.raises(UsageError, match=f"^budget.{slot} = 'profile' .*budget.{other} = 'profile'"):
-            make_budget({slot: "profile"}, {})
 
 
 def test_a_small_phase_repeats_its_questions() -> None:
@@ -167,9 +162,9 @@ def test_a_small_phase_repeats_its_questions() -> None:
 
 def test_a_step_that_begins_before_the_profile_is_known_asks_the_stream() -> None:
     """As one step ahead does: the second step's first round comes before the first step's probes are learned."""
-    budget = make_budget(NAMES, {})
-    second = budget.ask(view(20, step=1, position=P))
+    parts = parts_of()
+    second = Budget(parts).ask(view(20, step=1, position=P))
     assert [ask.index for ask in second] == Stream(20, seed=0, position=P).draw(P)
     assert {(ask.num_rollouts, ask.is_trained) for ask in second} == {(8, True)}
-    stepped(budget, view(20), [4] * 20)
-    assert budget.ask(view(20, step=1, position=P).after(answers(second, [4] * 20))) == []
+    stepped(parts, view(20), [4] * 20)
+    assert Budget(parts).ask(view(20, step=1, position=P).after(answers(second, [4] * 20))) == []

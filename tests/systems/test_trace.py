@@ -234,8 +234,13 @@ def test_without_continuations_advantages_are_the_same_tensors() -> None:
 # --- steps ---
 
 TRACE = (
-    *(f"{slot}=contrast" for slot in Contrast.needs),
-    *("options.contrast.at=[3,6]", "rollouts.num_rollouts=6", "rollouts.max_new_tokens=16", "select.rule=keep_all"),
+    *(
+        "systems=trace",
+        "options.trace.at=[3,6]",
+        "rollouts.num_rollouts=6",
+        "rollouts.max_new_tokens=16",
+        "select.rule=keep_all",
+    ),
     *("select.num_kept=6", "task.digits=2", "optim.lr=1e-3"),
 )
 
@@ -280,13 +285,12 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("options.contrast.at=[16]",), r"steer\.prune = 'contrast' is shown .* 16 tokens, .*max_new_tokens = 16"),
-        (("rollouts.num_rollouts=7",), r"options\.contrast\.more = 1 makes rollouts\.num_rollouts = 7 into 3\.5 roots"),
-        (("rollouts.num_rollouts=2",), r"num_rollouts = 2 into 1 roots .* 2 \.\. options\.contrast\.most = 16"),
-        (("steer.prune=never",), r"budget\.rollouts .*= 'contrast' works with steer\.prune"),
+        (("options.trace.at=[16]",), r"look of systems = 'trace' is shown .* 16 tokens, .*max_new_tokens = 16"),
+        (("rollouts.num_rollouts=7",), r"options\.trace\.more = 1 makes rollouts\.num_rollouts = 7 into 3\.5 roots"),
+        (("rollouts.num_rollouts=2",), r"num_rollouts = 2 into 1 roots .* 2 \.\. options\.trace\.most = 16"),
         (
             ("task.environment=environments:echo",),
-            r"steer\.prune = 'contrast' is for rollouts that are written in one go",
+            r"look of systems = 'trace' wants that a rollout is written in one go",
         ),
     ],
 )

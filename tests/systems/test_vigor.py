@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from podsrl.control import Ask, Budget, make_budget
+from podsrl.control import Ask, Budget
+from podsrl.lib.parts import Parts, make_parts
 from podsrl.types import Group
 from tests.systems.made_up_groups import group, right_of, rollout, view
 
 
+def parts_of(**options: Any) -> Parts:
+    return make_parts(["vigor"], {"vigor": options})
+
+
 def budget_of(**options: Any) -> Budget:
-    return make_budget({"rollouts": "varied"}, {"varied": options})
+    return Budget(parts_of(**options))
 
 
 def asked(budget: Budget, rewards: Sequence[Sequence[float]], num_rollouts: int) -> list[list[int]]:
@@ -56,22 +61,22 @@ def published(
     ("rounds", "share", "growth"), [(4, 0.5, 2), (3, 0.25, 4), (3, 0.5, 1), (2, 1.0, 3), (1, 0.5, 2)]
 )
 def test_every_round_asks_what_the_algorithm_asks(rounds: int, share: float, growth: int) -> None:
-    budget = budget_of(rounds=rounds, share=share, growth=growth)
+    parts = parts_of(rounds=rounds, share=share, growth=growth)
     for case in range(12):
         rng = random.Random(case)
         values = ((0.0, 1.0), (0.0, 0.5, 1.0), (-0.25, 0.125, 2.0))[case % 3]
         shares = [rng.choice((0.0, 0.1, 0.5, 0.9)) for _ in range(rng.randint(1, 16))]
         rewards = [[rng.choice(values) if rng.random() < share else values[0] for _ in range(64)] for share in shares]
-        found = asked(budget, rewards, 2)
+        found = asked(Budget(parts), rewards, 2)
         assert found == published(rewards, 2, rounds, share, growth)
-        assert max(map(sum, zip(*found, strict=True))) == budget.slots.most(len(rewards), 2)[1]
+        assert max(map(sum, zip(*found, strict=True))) == parts.most(len(rewards), 2)[1]
 
 
 def test_with_a_half_and_twice_as_many_every_round_costs_the_same() -> None:
     found = asked(budget_of(), [[float(i % 2 and i % (2 + k) != 1) for i in range(30)] for k in range(16)], 2)
     assert [sum(of_round) for of_round in found] == [32] * 4
     assert sorted(map(sum, zip(*found, strict=True))) == [2] * 8 + [6] * 4 + [14] * 2 + [30] * 2
-    assert budget_of().slots.most(16, 2) == (16, 30)
+    assert parts_of().most(16, 2) == (16, 30)
 
 
 def test_one_of_six_and_five_of_six_vary_equally_and_the_first_asked_goes_on() -> None:
@@ -87,7 +92,7 @@ def test_probes_never_go_on_new_questions_get_n_and_invalid_rewards_do_not_vary(
         "x", [rollout(0, is_correct=True), rollout(1, is_correct=False, reward=float("nan"), is_valid=False)]
     )
     probe = right_of("p", 1, 2, is_trained=False)
-    late = make_budget({"enough": "mixed", "rollouts": "varied"}, {"varied": {"rounds": 3}})
+    late = Budget(make_parts(["dapo", "vigor"], {"vigor": {"rounds": 3}}))
     asks = late.ask(view(2, 2, groups=(broken, probe, right_of("b", 1, 2, index=4)), round=1))
     assert [(ask.joins, ask.num_rollouts) for ask in asks] == [(None, 2), (None, 2), ("b", 4)]
     new = view(2, 2, groups=(right_of("b", 1, 6, index=4), right_of("n", 1, 2)), round=2)

@@ -10,7 +10,8 @@ import pytest
 
 from loops import each
 from podsrl.config.schema import CostsConfig
-from podsrl.control import Ask, Budget, make_budget
+from podsrl.control import Ask, Budget
+from podsrl.lib.parts import Parts, make_parts
 from podsrl.systems.worth import POWER, Worth, mixed_shares
 from podsrl.types import Group
 from tests.systems.made_up_groups import group, right_of, rollout, view
@@ -58,24 +59,24 @@ def test_the_size_is_that_of_the_enumeration(price: CostsConfig) -> None:
         assert part.best(price) == best_by_enumeration(seen, [2, 4, 6], price, 3), (seen, price)
 
 
-def budget_of(**options: Any) -> Budget:
-    return make_budget({"rollouts": "worth"}, {"worth": options})
+def parts_of(**options: Any) -> Parts:
+    return make_parts(["worth"], {"worth": options})
 
 
-def asked(budget: Budget, **changes: Any) -> list[int]:
-    return [ask.num_rollouts for ask in budget.ask(view(**changes))]
+def asked(parts: Parts, **changes: Any) -> list[int]:
+    return [ask.num_rollouts for ask in Budget(parts).ask(view(**changes))]
 
 
-def learned(*groups: Group, **options: Any) -> Budget:
-    budget = budget_of(**options)
-    budget.slots.learn(groups)
-    return budget
+def learned(*groups: Group, **options: Any) -> Parts:
+    parts = parts_of(**options)
+    parts.learn(groups)
+    return parts
 
 
 def test_rare_answers_get_large_groups_and_half_solved_questions_small_ones() -> None:
     rare = [right_of(str(i), int(i == 0), 64) for i in range(8)]  # 1 of 512
     half = [right_of(str(i), 4, 8) for i in range(8)]
-    assert asked(budget_of(), num_rollouts=64) == [64] * 3  # nothing is known
+    assert asked(parts_of(), num_rollouts=64) == [64] * 3  # nothing is known
     assert asked(learned(*rare)) == [64] * 3
     assert asked(learned(*half)) == [8] * 3
     dear = costs(0.5, 1.0)  # where a rollout costs as much as its update
@@ -104,20 +105,18 @@ def test_rollouts_that_join_a_group_stay() -> None:
 
 def test_invalid_rollouts_and_groups_without_any_valid_one_do_not_count() -> None:
     broken = [rollout(i, is_correct=False, is_valid=False) for i in range(4)]
-    budget = learned(group("g", [*broken, rollout(4, is_correct=True)]), group("h", broken))
-    assert budget.slots.state()["worth"]["seen"].tolist() == [[1, 1]]
+    parts = learned(group("g", [*broken, rollout(4, is_correct=True)]), group("h", broken))
+    assert parts.state()["worth"]["seen"].tolist() == [[1, 1]]
 
 
 def test_what_it_remembers_asks_the_same_after_a_restore() -> None:
-    budget = learned(*(right_of(str(i), i % 3, 8) for i in range(20)))
-    again = budget_of()
-    again.slots.restore(budget.slots.state())
-    assert asked(again) == asked(budget)
-    empty = budget_of()
-    empty.slots.restore(budget_of().slots.state())
+    parts, again, empty = learned(*(right_of(str(i), i % 3, 8) for i in range(20))), parts_of(), parts_of()
+    again.restore(parts.state())
+    assert asked(again) == asked(parts)
+    empty.restore(parts_of().state())
     assert asked(empty) == [8] * 3
 
 
 def test_the_largest_group_is_told() -> None:
-    assert budget_of().slots.most(3, 8) == (3, 128)
-    assert budget_of(sizes=[4, 2]).slots.most(3, 8) == (3, 8)
+    assert parts_of().most(3, 8) == (3, 128)
+    assert parts_of(sizes=[4, 2]).most(3, 8) == (3, 8)

@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 
 from loops import each
-from podsrl.control import Ask, View, make_budget
+from podsrl.control import Ask, View
 from podsrl.errors import UsageError
+from podsrl.lib.parts import make_parts
 from podsrl.systems.xrpo import Confidence, half_widths, t_quantiles
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group, Rollout
 from population import Population, simulate
 from tests.systems import made_up_groups
 from tests.systems.made_up_groups import rollout
+
+ALLOCATION = "podsrl.systems.xrpo:Confidence"
 
 # Student's t, two-sided, as printed in tables of statistics: freedom -> quantile.
 TABLE = {
@@ -105,14 +108,14 @@ def test_one_by_one_and_all_at_once_are_the_best_of_all_allocations(explore: flo
 def test_a_step_asks_for_its_whole_budget_and_no_group_for_more_than_it_says(
     num_prompts: int, n: int, options: dict[str, Any]
 ) -> None:
-    budget = make_budget({"rollouts": "confidence"}, {"confidence": options})
-    _, largest = budget.slots.most(num_prompts, n)
+    parts = make_parts([ALLOCATION], {ALLOCATION: options})
+    _, largest = parts.most(num_prompts, n)
     stream, logits = Stream(30, seed=1), np.random.default_rng(2).normal(0, 3, 30)
     part = Confidence(**options)
     first = view([], n, round=0, num_prompts=num_prompts)
     asks = part.rollouts(first, [Ask(index=i, num_rollouts=n) for i in range(num_prompts)])
     assert len({ask.num_rollouts for ask in asks}) == 1 and asks[0].num_rollouts >= 2
-    steps = simulate(budget, Population(logits), stream, num_prompts=num_prompts, num_rollouts=n, num_steps=4, seed=3)
+    steps = simulate(parts, Population(logits), stream, num_prompts=num_prompts, num_rollouts=n, num_steps=4, seed=3)
     assert [step.num_rollouts for step in steps] == [num_prompts * n] * 4
     assert all(step.num_rounds <= options.get("phases", 3) for step in steps)
     hopeless = [group_of([0.0, 1.0] * (asks[0].num_rollouts // 2) + [0.0] * (asks[0].num_rollouts % 2))]
@@ -162,16 +165,16 @@ def test_new_questions_of_later_rounds_get_the_whole_of_n() -> None:
 
 def test_less_than_two_rollouts_per_question_is_an_error_at_the_start() -> None:
     with pytest.raises(UsageError, match=r"rollouts.num_rollouts = 5 rollouts to give; wanted at least 2 of each of 5"):
-        make_budget({"rollouts": "confidence"}, {}).slots.most(5, 1)
+        make_parts(["xrpo"], {}).most(5, 1)
 
 
-def variance(name: str, options: dict[str, Any], success: np.ndarray[Any, Any]) -> float:
+def variance(systems: list[str], options: dict[str, Any], success: np.ndarray[Any, Any]) -> float:
     """Mean variance p (1 - p) / k of the groups' mean rewards over 20 steps of 16 questions and 512 rollouts."""
-    budget = make_budget({"rollouts": name}, options)
+    parts = make_parts(systems, options)
     found = []
     signals: list[Group] = []
     simulate(
-        budget,
+        parts,
         Population(np.log(success / (1 - success)), rate=1e-12),
         Stream(len(success), seed=0),
         num_prompts=16,
@@ -189,6 +192,6 @@ def variance(name: str, options: dict[str, Any], success: np.ndarray[Any, Any]) 
 
 def test_where_most_questions_are_nearly_always_right_or_wrong_means_are_more_certain() -> None:
     success = np.clip(np.random.default_rng(0).beta(0.2, 0.2, 300), 1e-4, 1 - 1e-4)
-    equal = variance("equal", {}, success)
-    assert variance("confidence", {"confidence": {"explore": 0.0}}, success) <= 0.8 * equal
-    assert variance("confidence", {}, success) <= 0.85 * equal
+    equal = variance([], {}, success)
+    assert variance([ALLOCATION], {ALLOCATION: {"explore": 0.0}}, success) <= 0.8 * equal
+    assert variance([ALLOCATION], {}, success) <= 0.85 * equal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from podsrl.control import Ask, View, make_budget
+from podsrl.control import Ask, View
 from podsrl.lib.part_states import split_states, whole_states
+from podsrl.lib.parts import make_parts
 from podsrl.policy import prompt_ids
 from podsrl.systems.xrpo import Examples, vector_of
 from podsrl.tasks.solved import with_examples
@@ -190,12 +192,19 @@ def test_prompts_of_two_forms_are_never_put_together(own: Any, other: Any) -> No
     assert part.guide(view(WRONG, tasks=tasks), asks) == asks
 
 
-def test_in_rounds_of_the_allocation_hopeless_questions_are_guided_and_others_never() -> None:
-    budget = make_budget({"rollouts": "confidence", "guide": "examples"}, {})
-    asked: list[Ask] = []
-    guide = budget._guide.function
-    object.__setattr__(budget._guide, "function", lambda view, asks: [asked.append(a) or a for a in guide(view, asks)])
-    simulate(budget, Population([-12.0, 0.0, 12.0]), Stream(3, seed=0), num_prompts=3, num_rollouts=12, num_steps=3)
+def test_in_rounds_of_the_allocation_hopeless_questions_are_guided_and_others_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, guide = list[Ask](), Examples.guide
+
+    def noted(part: Examples, view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+        found = guide(part, view, asks)
+        asked.extend(found)
+        return found
+
+    monkeypatch.setattr(Examples, "guide", noted)
+    parts = make_parts(["xrpo"], {})
+    simulate(parts, Population([-12.0, 0.0, 12.0]), Stream(3, seed=0), num_prompts=3, num_rollouts=12, num_steps=3)
     guided = [ask for ask in asked if ask.prompt is not None]
     assert guided and all(ask.joins and ask.origin == "examples" for ask in guided)
     assert {ask.index for ask in guided} <= {0, 1} and 0 in {ask.index for ask in guided}

@@ -62,7 +62,6 @@ class Ambiguous:
 
     needs = frozenset({"whole_groups", "free_indices", "no_stop_strings"})
     breaks = frozenset({"settled_steps"})
-    sets_tokens = True
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class Swarm:
         UsageError: a name of other characters.
     """
 
-    reads_others = True
+    needs = frozenset({"one_process"})
 
     def __init__(
         self,

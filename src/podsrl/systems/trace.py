@@ -47,8 +47,8 @@ from torch import Tensor
 from podsrl.control.base import View
 from podsrl.control.question_features import features_of
 from podsrl.errors import UsageError
-from podsrl.lib.ridge import Ridge
 from podsrl.lib.parts import GO_ON
+from podsrl.lib.ridge import Ridge
 from podsrl.lib.watch import Live, Note
 from podsrl.types import Ask, Group, Rollout, Selection
 

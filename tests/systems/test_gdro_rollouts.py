@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from loops import each
-from podsrl.control import Ask, Budget, View, make_budget
+from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
-from podsrl.systems.gdro import Bandit, best_sizes
+from podsrl.lib.parts import Parts, make_parts
+from podsrl.systems.gdro_rollouts import Bandit, best_sizes
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group
 from population import Population, simulate
@@ -30,8 +31,8 @@ def group(index: int, num_right: int, n: int = 8) -> Group:
     return right_of(f"{index}", num_right, n, index=index)
 
 
-def budget_of(**options: Any) -> Budget:
-    return make_budget({"rollouts": "bandit"}, {"bandit": options})
+def parts_of(**options: Any) -> Parts:
+    return make_parts(["gdro_rollouts"], {"gdro_rollouts": options})
 
 
 def brute_force(values: np.ndarray, counts: list[int], arms: tuple[int, ...], mean: float) -> tuple[float, float]:
@@ -62,9 +63,8 @@ def test_the_dynamic_program_finds_what_brute_force_finds(seed: int) -> None:
 
 def test_nothing_to_ask_and_questions_that_were_not_asked_yet_get_the_mean() -> None:
     assert best_sizes(np.zeros((3, 11)), [0, 0, 0], ARMS, 8) == [8, 8, 8]
-    budget = budget_of()
-    assert [ask.num_rollouts for ask in budget.ask(view())] == [8] * 16
-    assert [ask.num_rollouts for ask in budget_of(mean=5.0).ask(view())] == [5] * 16
+    assert [ask.num_rollouts for ask in Budget(parts_of()).ask(view())] == [8] * 16
+    assert [ask.num_rollouts for ask in Budget(parts_of(mean=5.0)).ask(view())] == [5] * 16
 
 
 def test_rollouts_that_join_a_group_stay() -> None:
@@ -74,15 +74,15 @@ def test_rollouts_that_join_a_group_stay() -> None:
 
 
 def test_every_step_has_the_mean_and_is_the_same_when_asked_again() -> None:
-    budget = budget_of(k=1)
-    budget.slots.learn([group(i, i % 9) for i in range(64)])
-    asked = [budget.ask(view(step)) for step in range(4)]
-    assert asked == [budget.ask(view(step)) for step in range(4)]
+    parts = parts_of(k=1)
+    parts.learn([group(i, i % 9) for i in range(64)])
+    asked = [Budget(parts).ask(view(step)) for step in range(4)]
+    assert asked == [Budget(parts).ask(view(step)) for step in range(4)]
     assert all(sum(ask.num_rollouts for ask in asks) == 16 * 8 for asks in asked)
     assert len({tuple(ask.num_rollouts for ask in asks) for asks in asked}) > 1, "it explores"
-    again = budget_of(k=1)
-    again.slots.restore(budget.slots.state())
-    assert [again.ask(view(step)) for step in range(4)] == asked
+    again = parts_of(k=1)
+    again.restore(parts.state())
+    assert [Budget(again).ask(view(step)) for step in range(4)] == asked
 
 
 def test_costs_and_probabilities_by_hand() -> None:
@@ -119,20 +119,20 @@ def test_groups_without_two_usable_rewards_do_not_count() -> None:
 @pytest.mark.parametrize(("num_rollouts", "options"), [(16, {}), (4, {"arms": (6, 8)}), (1, {})])
 def test_a_mean_outside_the_arms_is_an_error_at_the_start(num_rollouts: int, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=rf"^rollouts.num_rollouts = {num_rollouts}: the arms"):
-        budget_of(**options).slots.most(16, num_rollouts)
+        parts_of(**options).most(16, num_rollouts)
     with pytest.raises(UsageError, match=rf"^rollouts.num_rollouts = {num_rollouts}: the arms"):
-        budget_of(**options).ask(view(num_rollouts=num_rollouts))
-    with pytest.raises(UsageError, match=r"^options.bandit.mean = 13: the arms"):
-        budget_of(mean=13)
-    assert budget_of(mean=6).slots.most(16, 100) == (16, 100)
-    assert budget_of().slots.most(16, 8) == (16, 12)
+        Budget(parts_of(**options)).ask(view(num_rollouts=num_rollouts))
+    with pytest.raises(UsageError, match=r"^options.gdro_rollouts.mean = 13: the arms"):
+        parts_of(mean=13)
+    assert parts_of(mean=6).most(16, 100) == (16, 100)
+    assert parts_of().most(16, 8) == (16, 12)
 
 
 def test_it_gives_more_rollouts_to_varied_groups() -> None:
     """A third each is never right, half right and always right: half right ones get most, at an unchanged total."""
     logits = np.repeat([-8.0, 0.0, 8.0], 20)
-    budget, population = budget_of(eta=2.6, k=1), Population(logits, rate=1e-9)
-    steps = simulate(budget, population, Stream(60, seed=0), num_prompts=15, num_rollouts=8, num_steps=40)
+    parts, population = parts_of(eta=2.6, k=1), Population(logits, rate=1e-9)
+    steps = simulate(parts, population, Stream(60, seed=0), num_prompts=15, num_rollouts=8, num_steps=40)
     assert all(step.num_rollouts == 15 * 8 for step in steps)
     early, late = (np.mean([step.spread for step in part]) for part in (steps[:4], steps[-10:]))
     assert late > 1.2 * early
