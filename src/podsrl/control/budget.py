@@ -37,7 +37,7 @@ class Budget:
         """What one round asks for; nothing ends the sampling of the step.
 
         Raises:
-            UsageError: a part raised, gave something else than its slot wants, or asked in more than 16 rounds.
+            UsageError: a part raised, gave something else than its moment wants, or asked in more than 16 rounds.
         """
         count = self._number_of_groups(view)
         asks = [Ask(index=index, num_rollouts=view.num_rollouts) for index in self._indices(view, count)]

@@ -63,7 +63,7 @@ def train(
         NothingToLearn: `stop.without_signal` steps from the start taught nothing, or all rewards of several steps in a
             row were invalid. A checkpoint is saved.
         LostGenerator: what generates is gone.
-        UsageError: a function of the user's own failed, such as a part of the budget.
+        UsageError: a function of the user's own failed, such as a part of a system.
 
     After these, any other `PodsError`, and where a GPU's memory runs out, a checkpoint is saved, if they came between
     two updates.

@@ -1,5 +1,5 @@
-"""Published systems, one module each, under their papers' names: the parts that each of them fills its slots with.
+"""Published systems, one module each, under their papers' names: the parts that each is made of.
 
-A system is a recipe (`config/recipes/systems/NAME.toml`) that names these parts, and parts of the stages, in slots. The
-table of parts names them as texts (`lib/parts.py`).
+A config names systems in `systems`, and a recipe of a system (`config/recipes/systems/NAME.toml`) sets what else its
+paper sets. The table of them has their places as texts (`podsrl.lib.moments.SYSTEMS`).
 """

@@ -44,8 +44,8 @@ def rewrite_chunks(
     for group, selection, values in zip(groups, selections, advantages, strict=True):
         if values.ndim != 1:
             raise UsageError(
-                f"systems: the shape of {name!r} compares one advantage per rollout and got one per token; name it before shapes "
-                "that give one per token"
+                f"systems: the shape of {name!r} compares one advantage per rollout and got one per token; name it "
+                "before what gives one per token"
             )
         kept, new = [group.rollouts[i] for i in selection.kept], values.clone()
         for places in kept_by_chunk(selection):

@@ -136,7 +136,7 @@ class Desk:
             stage: entered with "generate", "score" and, with several processes, EXCHANGE.
 
         Raises:
-            UsageError: a part of the budget failed, or gave something that cannot be asked.
+            UsageError: a part failed, or gave something that cannot be asked.
         """
         order = self._order
         further = order.ahead if order.take == "asked" and order.rest != "finish" else 0
