@@ -192,8 +192,8 @@ def _warnings(
     if deciding := dict.fromkeys(name for moment in ("enough", "rollouts") for name in made.only(moment).systems):
         yield (
             f"systems = {', '.join(deciding)} decides how many rollouts a step has, and in how many rounds; the "
-            f"numbers are those of one round of {config.rollouts.num_prompts:,} groups of {config.rollouts.num_rollouts:,}, "
-            "the most that it says it asks for"
+            f"numbers are those of one round of {config.rollouts.num_prompts:,} groups of "
+            f"{config.rollouts.num_rollouts:,}, the most that it says it asks for"
         )
     if not generates_itself(config):
         yield "the generator's memory is not in the table: a copy of the weights, and its keys and values"
