@@ -82,14 +82,14 @@ class InThreeWays:
     """Half of a new group's rollouts plainly, a quarter that begin with a text, a quarter with another prompt too."""
 
     def __init__(self, *, text: str = "1+1=2 Answer: 2.", share: float = 0.5) -> None:
-        self.text, self.share = text, share
+        self._text, self._share = text, share
 
     def guide(self, view: View, asks: Sequence[Ask]) -> list[Ask]:
         found = []
         for ask in asks:
             half, quarter = ask.num_rollouts // 2, ask.num_rollouts // 4
             begun = replace(
-                ask, num_rollouts=quarter, joins="", start=self.text, start_share=self.share, origin="begun"
+                ask, num_rollouts=quarter, joins="", start=self._text, start_share=self._share, origin="begun"
             )
             prompt = f"What is 1 + 1?\n1+1=2 Answer: 2.\n\n{view.tasks[ask.index].prompt}"
             found += [replace(ask, num_rollouts=half), begun, replace(begun, prompt=prompt, origin="both")]

@@ -1,4 +1,4 @@
-"""Groups that are closed in training steps: `certain` gives the same samples and weights for fewer tokens, and resumes."""
+"""Groups that are closed in steps: `certain` gives the same samples and weights for fewer tokens; resumed runs."""
 
 from __future__ import annotations
 

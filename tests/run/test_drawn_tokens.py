@@ -31,9 +31,7 @@ SCOPE = (
     *("rollouts.num_rollouts=8", "select.num_kept=8", "rollouts.max_new_tokens=40", "rollouts.num_prompts=6"),
     "task.digits=3",
 )
-TRACE = (
-    *("systems=trace", "options.trace.at=[2,4]", "select.rule=keep_all", "select.num_kept=6"),
-)
+TRACE = ("systems=trace", "options.trace.at=[2,4]", "select.rule=keep_all", "select.num_kept=6")
 CASES = {
     "forks": FORKED,
     "forks, all kept": (*FORKED, "select.rule=keep_all", "select.num_kept=6"),

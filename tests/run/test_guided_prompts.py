@@ -113,7 +113,7 @@ def test_a_prompt_beyond_the_limit_or_the_window_is_asked_plainly_and_counted(
     before: str, options: tuple[str, ...]
 ) -> None:
     own = f'options={{"small_budgets:HalfShown" = {{before = "{before * 20 if len(before) == 1 else before}"}}}}'
-    trainer, plain = Trainer(config_of(*options, own)), Trainer(config_of(*options, "systems=small_budgets:InTwoRounds"))
+    trainer, plain = (Trainer(config_of(*options, each)) for each in (own, "systems=small_budgets:InTwoRounds"))
     result, other = training_step(trainer), training_step(plain)
     line = step_metrics(result)
     assert (line["rollouts/guided"], line["rollouts/guide_too_long"]) == (0, 14)

@@ -1,7 +1,7 @@
 """A run that is saved and resumed after every step goes through the numbers of one that is not, whatever is under way.
 
-What asks, keeps and shapes is resumed at every point of `points.py` (test_laws.py), a process that is killed at any instant
-in test_resume.py.
+What asks, keeps and shapes is resumed at every point of `points.py` (test_laws.py), a process that is killed at any
+instant in test_resume.py.
 """
 
 from __future__ import annotations

@@ -107,6 +107,7 @@ def test_what_only_a_later_step_shows_is_one_line_and_a_checkpoint(
 ) -> None:
     code, _, err = pods("train", "pods", *FAILING, f"--systems=small_budgets:{system}", "--out=run")
     [error] = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert code == 2 and error.startswith(f"error: {moment} of systems = 'small_budgets:{system}' ") and message in error
+    assert error.startswith(f"error: {moment} of systems = 'small_budgets:{system}' ") and message in error
+    assert code == 2
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-00000001"]
     assert len([line for line in lines_of(tmp_path / "run") if "loss" in line]) == 1
