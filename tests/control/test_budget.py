@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count, repeat
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from podsrl.control import Ask, Budget, View, make_budget
+from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
+from podsrl.lib.parts import make_parts
 from podsrl.types import Group, Task
-
-NAMES = {"enough": "one_round", "questions": "stream", "rollouts": "equal"}
 
 
 class Counted:
@@ -39,23 +39,27 @@ def group(name: str = "s6/0/a", index: int = 4, *, is_trained: bool = True) -> G
 
 @pytest.fixture
 def part(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Budget]:
-    """A budget with one slot filled by a user's function."""
+    """A budget of one part, a user's class with one method."""
 
-    def budget(slot: str, function: Any, **options: Any) -> Budget:
+    def budget(moment: str, function: Callable[..., Any]) -> Budget:
         module = ModuleType("own_parts")
-        module.made = lambda: function  # type: ignore[attr-defined]
+        module.Own = type("Own", (), {moment: staticmethod(function)})  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "own_parts", module)
-        return make_budget({**NAMES, slot: "own_parts:made"}, options)
+        return Budget(make_parts(["own_parts:Own"], {}))
 
     return budget
 
 
+def default() -> Budget:
+    return Budget(make_parts([], {}))
+
+
 def test_the_default_asks_for_p_questions_of_the_stream_with_n_rollouts_each_in_one_round() -> None:
-    budget, first = make_budget(NAMES, {}), view()
+    budget, first = default(), view()
     assert budget.ask(first) == [Ask(index=i, num_rollouts=8) for i in range(3)]
     assert first.stream.position == 3
-    assert budget.ask(first.after([group()])) == []
-    assert budget.slots.state() == {}
+    later = first.after([group(), group("s6/1/p", is_trained=False)])
+    assert budget.ask(later) == [] and budget.trained(later) == {"s6/0/a"}
 
 
 def test_a_view_puts_grown_groups_in_place_of_the_old_ones() -> None:
@@ -73,13 +77,13 @@ def test_random_numbers_depend_on_seed_name_step_and_round_alone() -> None:
 
 @pytest.mark.parametrize("count", [-1, 1.5, True, None, "2"])
 def test_a_number_of_groups_is_a_whole_number(part: Any, count: Any) -> None:
-    with pytest.raises(UsageError, match=r"budget.enough = 'own_parts:made' returned .*; wanted a whole number"):
+    with pytest.raises(UsageError, match=r"enough of systems = 'own_parts:Own' returned .*; wanted a whole number"):
         part("enough", lambda view: count).ask(view())
 
 
 @pytest.mark.parametrize("indices", [[0, 1], [0, 1, 10], [0, 1, -1], [0, 1, 1.5], 3, None])
 def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> None:
-    with pytest.raises(UsageError, match=r"budget.questions = 'own_parts:made' .*wanted 3 whole numbers 0 .. 9"):
+    with pytest.raises(UsageError, match=r"questions of systems = 'own_parts:Own' .*wanted 3 whole numbers 0 .. 9"):
         part("questions", lambda view, count: indices).ask(view())
 
 
@@ -103,45 +107,27 @@ def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> 
     ],
 )
 def test_an_ask_that_cannot_be_answered_is_an_error(part: Any, ask: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=f"^budget.rollouts = 'own_parts:made' .*{message}"):
+    with pytest.raises(UsageError, match=f"^rollouts of systems = 'own_parts:Own' .*{message}"):
         part("rollouts", lambda view, asks: [ask]).ask(view(groups=(group(),)))
 
 
 @pytest.mark.parametrize(
-    ("slot", "answer", "cure"),
+    ("moment", "answer", "cure"),
     [("rollouts", [Ask(index=1, num_rollouts=1)], " of step 7 and has not"), ("enough", 1, " .*: end with 0")],
 )
-def test_the_sixteenth_round_is_the_last(part: Any, slot: str, answer: Any, cure: str) -> None:
-    assert make_budget(NAMES, {}).ask(view(round=16)) == []
-    endless = part(slot, lambda *arguments: answer)
+def test_the_sixteenth_round_is_the_last(part: Any, moment: str, answer: Any, cure: str) -> None:
+    assert default().ask(view(round=16)) == []
+    endless = part(moment, lambda *arguments: answer)
     assert endless.ask(view(round=15))
-    with pytest.raises(UsageError, match=f"budget.{slot} = 'own_parts:made' asked in 16 rounds{cure}"):
+    with pytest.raises(UsageError, match=f"{moment} of systems = 'own_parts:Own' asked in 16 rounds{cure}"):
         endless.ask(view(round=16))
 
 
 def test_a_trained_group_of_one_rollout_is_an_error() -> None:
-    budget = make_budget(NAMES, {})
+    budget = default()
     budget.check_sizes({"a": 2, "b": 3})
-    with pytest.raises(UsageError, match=r"budget.rollouts = 'equal' asked for 1 rollout of group 'b' in all"):
+    with pytest.raises(UsageError, match=r"^rollouts asked for 1 rollout of group 'b' in all"):
         budget.check_sizes({"a": 2, "b": 1})
-
-
-def test_unknown_names_and_options_are_errors_that_name_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"budget.rollouts = 'eqal' is no part. Did you mean 'equal'"):
-        make_budget({**NAMES, "rollouts": "eqal"}, {})
-    with pytest.raises(UsageError, match=r"\[options.equl\]: no slot names it .*Did you mean 'equal'"):
-        make_budget(NAMES, {"equl": {}})
-    with pytest.raises(UsageError, match=r"options.equal.below = 0.5: there is no such option"):
-        make_budget(NAMES, {"equal": {"below": 0.5}})
-
-
-def test_a_part_that_needs_a_slot_which_is_none_is_an_error(part: Any) -> None:
-    def rollouts(view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
-        return asks
-
-    rollouts.needs = ("budget.rolouts",)  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match=r"'own_parts:made' needs the slot 'budget.rolouts'; .*budget.rollouts"):
-        part("rollouts", rollouts)
 
 
 class Both:
@@ -153,74 +139,31 @@ class Both:
         return [Ask(index=ask.index, num_rollouts=self.count) for ask in asks]
 
 
-def test_one_name_in_two_slots_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_part_may_decide_several_moments(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("own_both")
-    module.both = Both  # type: ignore[attr-defined]
+    module.Both = Both  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "own_both", module)
-    budget = make_budget({**NAMES, "questions": "own_both:both", "rollouts": "own_both:both"}, {})
-    assert budget.ask(view()) == [Ask(index=i, num_rollouts=3) for i in range(3)]
-    with pytest.raises(UsageError, match=r"budget.enough = 'own_both:both' makes a Both, .*a method enough"):
-        make_budget({**NAMES, "enough": "own_both:both"}, {})
+    assert Budget(make_parts(["own_both:Both"], {})).ask(view()) == [Ask(index=i, num_rollouts=3) for i in range(3)]
 
 
-def test_a_part_that_learns_has_to_have_a_state(part: Any) -> None:
-    class Learns(Both):
-        def learn(self, groups: Sequence[Group]) -> None: ...
-
-    with pytest.raises(UsageError, match=r"'own_parts:made' learns, but has no state\(\) and restore\(\)"):
-        part("rollouts", Learns())
-
-
-def test_a_state_that_is_missing_in_a_checkpoint_is_an_error(part: Any) -> None:
-    class Learns(Both):
-        def learn(self, groups: Sequence[Group]) -> None:
-            self.seen = list(groups)
-
-        def state(self) -> dict[str, Any]:
-            return {"count": len(self.seen)}
-
-        def restore(self, state: Any) -> None:
-            self.seen = [group()] * state["count"]
-
-    budget = part("rollouts", Learns())
-    budget.slots.learn([group(), group("b")])
-    assert budget.slots.state() == {"own_parts:made": {"count": 2}}
-    budget.slots.restore({"own_parts:made": {"count": 3}})
-    assert budget.slots.state() == {"own_parts:made": {"count": 3}}
-    with pytest.raises(UsageError, match="no state of the part 'own_parts:made'"):
-        budget.slots.restore({})
-
-
-def one_argument(view: View) -> list[Ask]:
-    return []
-
-
-async def later(view: View, asks: Sequence[Ask]) -> list[Ask]:
-    return []
-
-
-@pytest.mark.parametrize(("function", "message"), [(one_argument, "takes .*view"), (later, "is asynchronous")])
-def test_a_part_that_cannot_be_called_as_its_slot_is_fails_when_it_is_made(
-    part: Any, function: Any, message: str
-) -> None:
-    wanted = rf"^budget.rollouts = 'own_parts:made' makes a part that {message}.*; wanted rollouts\(view, asks\)"
-    with pytest.raises(UsageError, match=wanted):
-        part("rollouts", function)
-
-
-def test_a_function_of_the_slot_in_place_of_what_makes_it_fails_when_it_is_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module = ModuleType("own_slot")
-    module.rollouts = lambda view, asks: asks  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "own_slot", module)
-    with pytest.raises(UsageError, match=r"wanted a function of keyword-only options that makes rollouts\("):
-        make_budget({**NAMES, "rollouts": "own_slot:rollouts"}, {})
-
-
-def test_a_name_of_another_slots_table_fills_no_slot() -> None:
-    with pytest.raises(UsageError, match=r"budget.rollouts = 'stream': 'stream' fills budget.questions only"):
-        make_budget({**NAMES, "rollouts": "stream"}, {})
+def test_parts_of_several_systems_are_asked_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the five moments is another's, and the guide sees what `rollouts` made of the asks."""
+    module = ModuleType("own_five")
+    answers = {
+        "enough": lambda view: 2 if view.round == 0 else 0,
+        "questions": lambda view, count: [7, 3][:count],
+        "rollouts": lambda view, asks: [replace(ask, num_rollouts=ask.index) for ask in asks],
+        "guide": lambda view, asks: [replace(ask, prompt=f"{ask.num_rollouts}?") for ask in asks],
+        "keep": lambda view: [view.groups[-1].id],
+    }
+    for moment, function in answers.items():
+        setattr(module, moment.title(), type(moment.title(), (), {moment: staticmethod(function)}))
+    monkeypatch.setitem(sys.modules, "own_five", module)
+    budget = Budget(make_parts([f"own_five:{moment.title()}" for moment in reversed(answers)], {}))
+    asked = budget.ask(view())
+    assert asked == [Ask(index=7, num_rollouts=7, prompt="7?"), Ask(index=3, num_rollouts=3, prompt="3?")]
+    later = view().after([group("a"), group("b")])
+    assert budget.ask(later) == [] and budget.trained(later) == {"b"}
 
 
 class Unsaid(Exception):
@@ -241,13 +184,13 @@ def broken(view: View, asks: Sequence[Ask]) -> list[Ask]:
 def test_what_a_part_raises_at_once_or_while_its_answer_is_read_is_one_line(
     part: Any, function: Any, error: str
 ) -> None:
-    expected = rf"^budget.rollouts = 'own_parts:made' raised {error}: .*\(test_budget.py, line \d+\)$"
+    expected = rf"^rollouts of systems = 'own_parts:Own' raised {error}: .*\(test_budget.py, line \d+\)$"
     with pytest.raises(UsageError, match=expected):
         part("rollouts", function).ask(view())
 
 
 @pytest.mark.parametrize(
-    ("slot", "answer", "message"),
+    ("moment", "answer", "message"),
     [
         ("enough", 10**30, "wanted at most"),
         ("questions", count(), "more than 3 indices"),
@@ -257,23 +200,25 @@ def test_what_a_part_raises_at_once_or_while_its_answer_is_read_is_one_line(
         ("rollouts", "abc", "returned 'abc'; wanted a sequence of Ask"),
     ],
 )
-def test_what_is_endless_or_too_much_is_an_error(part: Any, slot: str, answer: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=f"^budget.{slot} = 'own_parts:made' .*{message}"):
-        part(slot, lambda *arguments: answer).ask(view())
+def test_what_is_endless_or_too_much_is_an_error(part: Any, moment: str, answer: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{moment} of systems = 'own_parts:Own' .*{message}"):
+        part(moment, lambda *arguments: answer).ask(view())
 
 
 @pytest.mark.parametrize(
-    ("slot", "answer", "message"),
+    ("moment", "answer", "message"),
     [
-        ("keep", [group()], r"budget.keep = .* returned Group\(.*wanted ids of groups of this step"),
-        ("keep", ["s6/0/b"], r"budget.keep = .* returned 's6/0/b'; wanted ids of groups of this step"),
-        ("keep", ["s6/1/p"], r"budget.keep = .* returned 's6/1/p'; wanted ids of groups of this step, no probes"),
-        ("keep", ["s6/0/a", "s6/0/a"], "budget.keep = .* returned an id twice"),
-        ("keep", "s6/0/a", "budget.keep = .* returned 's6/0/a'; wanted ids"),
-        ("keep", None, "budget.keep = .* returned None; wanted ids"),
+        ("keep", [group()], r"keep of systems = .* returned Group\(.*wanted ids of groups of this step"),
+        ("keep", ["s6/0/b"], r"keep of systems = .* returned 's6/0/b'; wanted ids of groups of this step"),
+        ("keep", ["s6/1/p"], r"keep of systems = .* returned 's6/1/p'; wanted ids of groups of this step, no probes"),
+        ("keep", ["s6/0/a", "s6/0/a"], "keep of systems = .* returned an id twice"),
+        ("keep", "s6/0/a", "keep of systems = .* returned 's6/0/a'; wanted ids"),
+        ("keep", None, "keep of systems = .* returned None; wanted ids"),
     ],
 )
-def test_what_is_kept_are_ids_of_groups_that_may_be_trained_on(part: Any, slot: str, answer: Any, message: str) -> None:
+def test_what_is_kept_are_ids_of_groups_that_may_be_trained_on(
+    part: Any, moment: str, answer: Any, message: str
+) -> None:
     probe = group("s6/1/p", is_trained=False)
     with pytest.raises(UsageError, match=message):
-        part(slot, lambda view: answer).trained(view(groups=(group(), probe)))
+        part(moment, lambda view: answer).trained(view(groups=(group(), probe)))

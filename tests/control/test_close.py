@@ -1,4 +1,4 @@
-"""The parts of `steer.close`: when a choice is certain, against all that could still come; and right and wrong ones."""
+"""When groups are closed: when a choice is certain, against all that could still come; and right and wrong ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from loops import each
-from podsrl.control.close import Certain, until_mixed
-from podsrl.control.fixed import Nothing
+from podsrl.control.close import Certain, UntilMixed
 from podsrl.errors import UsageError
 from podsrl.run.before.closing import kept_of_plenty
 from podsrl.select import max_variance, resolve_rule
@@ -107,18 +106,17 @@ def test_of_a_large_group_the_first_rollouts_that_are_certain_give_what_all_of_t
 
 def test_what_is_enough_stays_enough() -> None:
     group = group_of_rewards("q", [1.0, 0.0, 0.5, 1.0, 0.0, NAN, 1.0])
-    for part in (certain(2).close, until_mixed(right=2, wrong=1), Nothing()):
+    for part in (certain(2), UntilMixed(right=2, wrong=1)):
         for kept in itertools.product((False, True), repeat=7):
             some = [one for one, is_in in zip(group.rollouts, kept, strict=True) if is_in]
-            answers = [part(VIEW, replace(group, rollouts=tuple(some))), part(VIEW, group)]
+            answers = [part.close(VIEW, replace(group, rollouts=tuple(some))), part.close(VIEW, group)]
             assert answers == sorted(answers)
 
 
 def test_right_and_wrong_ones_are_counted_among_the_valid() -> None:
-    close = until_mixed(right=1, wrong=2)
+    close = UntilMixed(right=1, wrong=2).close
     assert not close(VIEW, group_of_rewards("q", [1.0, 0.0, NAN]))
     assert close(VIEW, group_of_rewards("q", [1.0, 0.0, NAN, 0.4]))
-    assert not Nothing()(VIEW, group_of_rewards("q", [1.0, 0.0]))
 
 
 def test_a_reward_outside_of_its_bounds_is_named_and_ends_the_closing_for_good() -> None:

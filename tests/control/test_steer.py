@@ -1,4 +1,4 @@
-"""`steer.prune` and `steer.branch` as one watch: what parts are shown, what they may answer, and how they are sent."""
+"""Parts that look at running rollouts as one watch: what they are shown, what they may answer, how they are sent."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from podsrl.control import Steering
 from podsrl.control.steer import Random
 from podsrl.errors import UsageError
 from podsrl.generate import End, Fork, Live
-
-NEVER = "never"
 
 
 def live(num_tokens: Sequence[int], groups: str = "", seed: int = 0) -> Live:
@@ -35,12 +33,11 @@ def live(num_tokens: Sequence[int], groups: str = "", seed: int = 0) -> Live:
     )
 
 
-def steering(prune: str = NEVER, branch: str = NEVER, **options: Any) -> Steering:
-    return Steering({"steer.prune": prune, "steer.branch": branch}, options)
+LEARNED, FORKED = "small_steering:Learned", "small_steering:Forked"
 
 
-def own(name: str) -> str:
-    return f"small_steering:{name}"
+def part_of(found: Steering, place: int) -> Any:
+    return found._parts["look"][place].part
 
 
 @each("seed", range(40))
@@ -50,40 +47,60 @@ def test_random_ends_those_whose_coin_is_below_the_share(seed: int) -> None:
     digests = [hashlib.blake2b(f"{1000 * seed + i}/prune/random".encode(), digest_size=8).digest() for i in range(30)]
     coins = [(int.from_bytes(digest, "little") // 2**11) / 2**53 for digest in digests]
     expected = [End(("a", i)) for i, coin in enumerate(coins) if coin < share]
-    assert Random(at=8, share=share).prune(shown) == expected
+    assert Random(at=8, share=share).look(shown) == expected
     again = shown.only(range(29, -1, -1))
-    assert set(Random(at=8, share=share).prune(again)) == set(expected)
+    assert set(Random(at=8, share=share).look(again)) == set(expected)
 
 
-def test_a_part_is_shown_its_counts_alone_and_branch_what_prune_leaves() -> None:
-    found = steering(own("Learned"), own("Forked"))
+def test_a_part_is_shown_its_counts_alone_and_a_later_one_what_an_earlier_one_leaves() -> None:
+    found = Steering([LEARNED, FORKED], {})
     assert found.at == frozenset({1, 2})
-    found._slots["steer.prune"][0].part.shares = np.array([0.0, 1.0])  # all with an odd index
+    part_of(found, 0).shares = np.array([0.0, 1.0])  # all with an odd index
     assert found.look(live([2, 2, 1, 2])) == [End(("a", 1)), End(("a", 3)), Fork(("a", 2), token=5)]
     assert found.look(live([1, 1, 1])) == [Fork(("a", 0), 2), Fork(("a", 2), token=5)]
     assert found.look(live([3])) == []
-    both = steering(own("Unmoved"), own("Forked"))
+    both = Steering(["small_steering:Unmoved", FORKED], {})
     assert both.at is None and both.look(live([2, 1, 1])) == [Fork(("a", 2), token=5)]
-    random = steering("random", own("Forked"), random={"at": 1, "share": 0.9})
-    acts = random.look(live([1] * 9))
-    ended = {act.key for act in acts if isinstance(act, End)}
-    assert len(ended) > 2 and not ended & {act.key for act in acts if isinstance(act, Fork)}
 
 
-def test_a_part_that_never_acts_is_never_shown_anything() -> None:
-    assert steering().at == frozenset() and steering().look(live([1, 2])) == []
+@each("seed", range(5))
+def test_the_order_of_the_systems_decides_who_sees_first(seed: int) -> None:
+    options, shown = {"random": {"at": 1, "share": 0.6}}, live([1] * 9, seed=seed)
+    ended = {act.key for act in Random(at=1, share=0.6).look(shown)}
+    forked = [Fork(("a", 0), 2), Fork(("a", 2), token=5)]
+    for systems, forks in (
+        (["random", FORKED], [act for act in forked if act.key not in ended]),
+        ([FORKED, "random"], forked),
+    ):
+        acts = Steering(systems, options).look(shown)
+        assert {act.key for act in acts if isinstance(act, End)} == ended
+        assert [act for act in acts if isinstance(act, Fork)] == forks
+    assert 0 < len(ended) < 9
+
+
+def test_what_looks_at_nothing_is_never_shown_anything() -> None:
+    for systems in ([], ["dars"]):
+        found = Steering(systems, {})
+        assert found.at == frozenset() and found.look(live([1, 2])) == []
 
 
 def test_parts_arrive_in_another_process_with_options_and_state() -> None:
-    part = "small_steering:Learned"
-    found = steering(part, own("Forked"), **{part: {"at": 3}, own("Forked"): {"token": 6}})
-    found._slots["steer.prune"][0].part.shares = np.array([0.5, 1 / 3])
-    found._slots["steer.prune"][0].part.seen = 4
+    found = Steering([LEARNED, "dars", FORKED], {LEARNED: {"at": 3}, FORKED: {"token": 6}})
+    part_of(found, 0).shares, part_of(found, 0).seen = np.array([0.5, 1 / 3]), 4
     made = Steering.unpack(found.pack())
-    [prune], [branch] = made._slots["steer.prune"], made._slots["steer.branch"]
-    assert prune.part.shares.tolist() == [0.5, 1 / 3] and (prune.part.seen, branch.part.token) == (4, 6)
+    learned, forked = (call.part for call in made._parts["look"])
+    assert learned.shares.tolist() == [0.5, 1 / 3] and (learned.seen, forked.token) == (4, 6)
     shown = live([3, 1, 1, 3] * 5)
     assert made.at == found.at and made.look(shown) == found.look(shown) != []
+
+
+def test_of_a_system_of_several_parts_what_looks_arrives_in_another_process() -> None:
+    """The options of its other parts go with it, and are read again there."""
+    options = {"xrpo": {"count": 1}, "poise": {"at": [3], "ridge": 2.0}}
+    made = Steering.unpack(Steering(["xrpo", "poise"], options).pack())
+    assert made.at == frozenset({0, 3}) and [call.option for call in made._parts["look"]] == [
+        "look of systems = 'poise'"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,53 +109,20 @@ def test_parts_arrive_in_another_process_with_options_and_state() -> None:
         ("none", "returned None"),
         ("number", "returned 7"),
         ("pair", r"returned \('a', 0\)"),
-        ("fork", r"returned Fork\(.*End records"),
+        ("fork_of_ended", r"returned Fork\(key=\('a', 0\).*no fork of one that ends"),
         ("unknown", r"returned End\(key=\('gone', 3\).*that it was shown"),
+        ("unknown_fork", r"returned Fork\(key=\('gone', 3\).*that it was shown"),
         ("postponed", r"returned End\(.*postponed"),
         ("raising", "raised ZeroDivisionError"),
     ],
 )
-def test_what_prune_may_not_answer_is_one_line(answer: str, got: str) -> None:
-    with pytest.raises(UsageError, match=rf"^steer\.prune = 'small_steering:wrong' {got}") as error:
-        steering(own("wrong"), **{own("wrong"): {"answer": answer}}).look(live([1]))
+def test_what_may_not_be_answered_is_one_line(answer: str, got: str) -> None:
+    with pytest.raises(UsageError, match=rf"^look of systems = 'small_steering:Wrong' {got}") as error:
+        Steering(["small_steering:Wrong"], {"small_steering:Wrong": {"answer": answer}}).look(live([1]))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("answer", ["none", "end", "unknown_fork"])
-def test_what_branch_may_not_answer_is_one_line(answer: str) -> None:
-    with pytest.raises(UsageError, match=r"^steer\.branch = 'small_steering:wrong' returned .*wanted Fork records"):
-        steering(NEVER, own("wrong"), **{own("wrong"): {"answer": answer}}).look(live([1]))
 
 
 @pytest.mark.parametrize("at", [7, "8", [1.5], [True], [-1]])
 def test_an_at_that_is_no_token_counts_is_one_line(at: Any) -> None:
-    with pytest.raises(UsageError, match=r"steer\.prune = 'small_steering:At' has at = .*wanted token counts"):
-        steering(own("At"), **{own("At"): {"at": at}})
-
-
-@pytest.mark.parametrize(
-    ("prune", "branch", "options", "named"),
-    [
-        (
-            "small_steering:nothing",
-            NEVER,
-            {},
-            r"steer\.prune = 'small_steering:nothing' cannot be imported: no 'nothing'",
-        ),
-        ("no_such_module:it", NEVER, {}, r"steer\.prune = 'no_such_module:it' cannot be imported"),
-        ("randon", NEVER, {}, r"steer\.prune = 'randon' is no part.*random"),
-        (NEVER, "random", {}, r"steer\.branch = 'random': 'random' fills steer\.prune only"),
-        ("random", NEVER, {}, r"options\.random.*at"),
-        ("random", NEVER, {"random": {"at": 3, "share": 1.0}}, r"options\.random\.share"),
-        (
-            own("Forked"),
-            NEVER,
-            {},
-            r"steer\.prune = 'small_steering:Forked' makes a Forked, which cannot fill the slot",
-        ),
-    ],
-)
-def test_a_part_that_is_none_is_one_line(prune: str, branch: str, options: Any, named: str) -> None:
-    with pytest.raises(UsageError, match=named) as error:
-        steering(prune, branch, **options)
-    assert "\n" not in str(error.value)
+    with pytest.raises(UsageError, match=r"look of systems = 'small_steering:At' has at = .*wanted token counts"):
+        Steering(["small_steering:At"], {"small_steering:At": {"at": at}})
