@@ -1,10 +1,10 @@
-"""Python time of every part of a budget and of the loss, as a share of a step of the recipe `pods`.
+"""Python time of systems, as a share of a step of the recipe `pods`.
 
-    python -m benchmarks budgets            20 steps per part, some minutes
-    python -m benchmarks budgets --quick    5 steps per part
+    python -m benchmarks budgets            20 steps per system, some minutes
+    python -m benchmarks budgets --quick    5 steps per system
 
-A part's time is that of all rounds' questions to the budget with the checks of the answers, of what it keeps and
-reshapes, and of what it learns, in processor time; the step is that of `pods train pods` with the default parts.
+A system's time is that of all rounds' questions to the budget with the checks of the answers, of what it keeps and
+reshapes, and of what it learns, in processor time; the step is that of `pods train pods`, which has none.
 """
 
 from __future__ import annotations
@@ -22,91 +22,76 @@ if TYPE_CHECKING:
     from podsrl.run.step.trainer import Trainer
 
 WARM_UP = 2
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "profile": {"most_profiled": 64},
-    "difficulty": {"num_references": 64},
-    "bandit": {"arms": list(range(24, 105, 8))},
+SYSTEMS: Mapping[str, Mapping[str, Any]] = {
+    "dapo": {},
+    "dps": {},
+    "dots": {"num_references": 64},
+    "sgpo": {"most_profiled": 64},
+    "dars": {},
+    "gdro_rollouts": {"arms": list(range(24, 105, 8))},
+    "xrpo": {},
+    "gdro_prompts": {},
 }
-"""Fewer probes than by default, and sizes about the recipe's 64, so that a step is one of the recipe's."""
-BESIDE: Mapping[str, Mapping[str, str]] = {"examples": {"rollouts": "confidence"}}
-"""Other parts without which a part does nothing."""
-NAMES = ("mixed", "dynamics", "difficulty", "profile", "harder", "bandit", "confidence", "examples", "bins", "novelty")
-"""Parts that work on any questions, without other parts that act while a rollout is written."""
+"""Name -> options: fewer probes than by default, and sizes about its 64, so that a step is one of the recipe's.
+
+They work on any questions, and do nothing while a rollout is written."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = command.new_parser("budgets", __doc__)
-    parser.add_argument("--quick", action="store_true", help="5 steps per part")
+    parser.add_argument("--quick", action="store_true", help="5 steps per system")
     command.measure(parser, arguments, lambda options, say: run(5 if options.quick else 20, say))
 
 
 def run(num_steps: int, say: Say) -> dict[str, Any]:
-    """Measure the default parts, then each part beside them."""
+    """Measure a run without systems, then each of `SYSTEMS`."""
     measured = {}
-    for name, tree in {"default": Tree(), **parts()}.items():
+    for name in ("none", *SYSTEMS):
         say(name)
-        measured[name] = measure(tree, num_steps)
-    step = statistics.median(measured["default"].pop("steps"))
+        measured[name] = measure({} if name == "none" else {name: SYSTEMS[name]}, num_steps)
+    step = statistics.median(measured["none"][0])
     return {
         "steps": num_steps,
         "cpu_seconds_step": step,
         "parts": {
             name: {
-                "slots": found["slots"],
-                "cpu_seconds": statistics.mean(found["parts"]),
-                "cpu_seconds_most": max(found["parts"]),
-                "share": statistics.mean(found["parts"]) / step,
+                "cpu_seconds": statistics.mean(taken),
+                "cpu_seconds_most": max(taken),
+                "share": statistics.mean(taken) / step,
             }
-            for name, found in measured.items()
+            for name, (_, taken) in measured.items()
         },
     }
 
 
-Tree = dict[str, dict[str, Any]]
+def measure(systems: Mapping[str, Mapping[str, Any]], num_steps: int) -> tuple[list[float], list[float]]:
+    """Processor seconds of each step, and of the systems in it.
 
-
-def parts() -> dict[str, Tree]:
-    """The parts of `NAMES`, in all the slots that they fill."""
-    from podsrl.config.schema import BudgetConfig
-    from podsrl.lib.parts import SLOTS
-
-    found: dict[str, Tree] = {}
-    for option in (*(f"budget.{slot}" for slot in BudgetConfig.model_fields), "loss.shape"):
-        section, _, slot = option.partition(".")
-        for name in (name for name in NAMES if name in SLOTS[option].table):
-            tree = found.setdefault(name, {"budget": dict(BESIDE.get(name, {}))})
-            tree.setdefault(section, {})[slot] = (name,) if option == "loss.shape" else name
-            if name in OPTIONS:
-                tree["options"] = {name: dict(OPTIONS[name])}
-    return found
-
-
-def measure(tree: Tree, num_steps: int) -> dict[str, Any]:
-    """Processor seconds of each step, and of the parts in it."""
-    from podsrl.config.files import merge, read_tree
-    from podsrl.config.load import build
-    from podsrl.config.schema import RunConfig
+    Args:
+        systems: name -> options.
+    """
+    from podsrl.config.load import load_config
     from podsrl.run.step.step import training_step
     from podsrl.run.step.trainer import Trainer
 
-    trainer = Trainer(build(RunConfig, merge(read_tree("pods"), tree), "pods"))
+    options = {name: dict(own) for name, own in systems.items()}
+    trainer = Trainer(load_config("pods", systems=[*systems], options=options) if systems else load_config("pods"))
     taken = watch(trainer)
-    steps, of_parts = [], []
+    steps, of_systems = [], []
     for _ in range(WARM_UP + num_steps):
         clock = Clock()
         taken.clear()
         training_step(trainer)
         steps.append(clock.read().cpu_seconds)
-        of_parts.append(sum(taken))
+        of_systems.append(sum(taken))
     trainer.close()
-    slots = sorted({**tree.get("budget", {}), **tree.get("loss", {})})
-    return {"slots": ", ".join(slots), "steps": steps[WARM_UP:], "parts": of_parts}
+    return steps[WARM_UP:], of_systems
 
 
 def watch(trainer: Trainer) -> list[float]:
-    """The seconds of every call of the parts from now on."""
+    """The seconds of every call of the systems from now on."""
     from podsrl.run.step import trainer as module
 
     taken: list[float] = []
@@ -122,8 +107,8 @@ def watch(trainer: Trainer) -> list[float]:
 
         return call
 
-    budget, slots = trainer.desk.budget, trainer.parts.slots
-    for owner, verb in ((budget, "ask"), (budget, "trained"), (slots, "learn"), (module, "shape_advantages")):
+    budget, parts = trainer.desk.budget, trainer.parts.systems
+    for owner, verb in ((budget, "ask"), (budget, "trained"), (parts, "learn"), (module, "shape_advantages")):
         original = getattr(owner, verb)
         setattr(owner, verb, timed(getattr(original, "__wrapped__", original)))
     return taken

@@ -85,7 +85,7 @@ _ARMS: Mapping[str, Arm] = {
     "GRPO 8": _grpo(8),
     "GRPO 32": _grpo(32),
     "DAPO": Arm(system="dapo"),
-    "DARS": Arm(system="dars", changes=("options.harder.most=64",)),
+    "DARS": Arm(system="dars", changes=("options.dars.most=64",)),
     "DARS + PODS": Arm(system="dars_pods"),
     "DOTS": Arm(system="dots"),
     "XRPO": Arm(system="xrpo"),

@@ -140,7 +140,7 @@ FIGURES = (
     Figure(
         "budgets",
         "budgets",
-        "processor time of a part of a budget or of the loss, as a share of a step of the recipe `pods`",
+        "processor time of a system, as a share of a step of the recipe `pods`",
         _budgets,
     ),
     Figure(

@@ -166,7 +166,7 @@ class _Killer:
         return used
 
     def _words(self, name: str, folder: Path) -> list[str]:
-        own = {"options.swarm.folder": str(self._folder / "swarm")} if name == SWARM else {}
+        own = {"options.sapo.folder": str(self._folder / "swarm")} if name == SWARM else {}
         return [*words_of(name, own), "--out", str(folder)]
 
     def _start(self, name: str, folder: Path, whole: _Whole, *, is_killed: bool) -> int | None:

@@ -11,9 +11,9 @@ from podsrl.config.schema import RunConfig
 
 SIGNAL = ('select.rule="max_signal"',)
 """Further options of an arm; the others likewise."""
-AUTO = (*SIGNAL, 'budget.rollouts="worth"')
+AUTO = (*SIGNAL, 'systems="worth"')
 DEAR = (*AUTO, "costs.group_ms=0.1", "costs.rollout_ms=1.0", "costs.row_ms=1.0")
-MIXED = ('budget.keep="mixed"',)
+MIXED = ('systems="mixed"',)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

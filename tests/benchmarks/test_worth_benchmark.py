@@ -65,9 +65,9 @@ def test_every_arm_is_in_every_regime_and_the_main_ones_with_five_seeds() -> Non
 
 def test_arms_have_the_options_of_their_names() -> None:
     auto, mixed, dear = (cell(name).config() for name in ("auto", "GRPO 16, mixed groups", "auto at g = 1"))
-    assert (auto.select.rule, auto.budget.rollouts, auto.select.num_kept) == ("max_signal", "worth", 16)
+    assert (auto.select.rule, auto.systems, auto.select.num_kept) == ("max_signal", ("worth",), 16)
     assert auto.costs is None and auto.model.device == "cpu"
-    assert (mixed.select.rule, mixed.budget.keep, mixed.rollouts.num_rollouts) == ("keep_all", "mixed", 16)
+    assert (mixed.select.rule, mixed.systems, mixed.rollouts.num_rollouts) == ("keep_all", ("mixed",), 16)
     assert dear.costs is not None and dear.costs.rollout_ms == dear.costs.row_ms == 1.0
 
 

@@ -53,18 +53,18 @@ def test_a_refusal_of_the_installed_command_is_one_line(tmp_path: Path) -> None:
         (["compare", "demo", "--processes", "0"], ["--processes 0: wanted at least 1"]),
         (["compare", "demo", "--arms.pods.select.num_kept=640"], ["arm 'pods'", "select.num_kept = 640"]),
         (
-            ["train", "pods", "--budget.rollouts=harder", "--select.num_kept=2000"],
+            ["train", "pods", "--systems=dars", "--select.num_kept=2000"],
             ["select.num_kept = 2000 is more than rollouts.num_rollouts = 64", "at most 256 of a question"],
         ),
         (
-            ["train", "pods", "--budget.rollouts=harder", "--options={harder = {most = 9000000}}"],
-            ["budget.rollouts = 'harder'", "9000000 rollouts", "memory holds all"],
+            ["train", "pods", "--systems=dars", "--options={dars = {most = 9000000}}"],
+            ["systems = dars", "9000000 rollouts", "memory holds all"],
         ),
         (
-            ["plan", "pods", "--steer.prune=random", "--options={random = {at = 3}}"],
-            ["steer.prune = 'random'", "--steer.prune=never"],
+            ["plan", "pods", "--systems=random", "--options={random = {at = 3}}"],
+            ["look of systems = 'random'", "--systems="],
         ),
-        (["plan", "pods", "--budget.rollouts=harder"], ["budget.rollouts = 'harder'", "--budget.rollouts=equal"]),
+        (["plan", "pods", "--systems=gigpo,dars"], ["rollouts of systems = 'dars'", "--systems="]),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(

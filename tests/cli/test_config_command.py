@@ -13,6 +13,9 @@ import pytest
 from podsrl.config.load import all_keys, load_config
 from podsrl.config.options import chapters_of
 from podsrl.config.schema import RunConfig
+from podsrl.lib.moments import SYSTEMS
+from podsrl.lib.options import part_options, part_summary
+from podsrl.lib.parts import factories
 
 Pods = Callable[..., tuple[int, str, str]]
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
@@ -49,15 +52,29 @@ def test_one_option_names_what_it_knows(pods: Pods) -> None:
 
     _, printed, _ = pods("config", "select.rule")
     assert all(name in printed for name in RULES)
+    assert part_summary(RULES["keep_all"]) in " ".join(printed.split())
     code, printed, _ = pods("config", "select.rule", "--json")
     assert code == 0 and json.loads(printed)["known"] == [*RULES]
+
+
+def test_systems_are_listed_with_what_their_parts_do_and_one_with_its_options(pods: Pods) -> None:
+    _, printed, _ = pods("config", "systems")
+    words = " ".join(printed.split())
+    for name in SYSTEMS:
+        assert f" {name} {' '.join(map(part_summary, factories(name)))}" in words
+    code, printed, _ = pods("config", "systems.xrpo")
+    options = [option.name for factory in factories("xrpo") for option in part_options(factory)]
+    assert code == 0 and all(f"      {name} = " in printed for name in options) and "Novelty decides shape." in printed
+    _, printed, _ = pods("config", "systems.latr", "--json")
+    [part] = json.loads(printed)
+    assert (part["system"], part["name"], part["moments"]) == ("latr", "Ambiguous", ["rollouts", "look"])
 
 
 def test_every_name_of_every_table_can_be_loaded() -> None:
     options = {option.key: option for chapter in chapters_of(RunConfig) for option in chapter.options}
     told = {key for key, option in options.items() if re.search(r"`podsrl\.[a-z.]+\.[A-Z_]+`", option.meaning)}
     named = {key: option for key, option in options.items() if option.table}
-    assert told | {"budget.rollouts", "rollouts.generator", "rollouts.scheduler"} <= named.keys()
+    assert told | {"systems", "rollouts.generator", "rollouts.scheduler"} <= named.keys()
     for key, option in named.items():
         assert option.known and all(option.known[name] for name in option.known), key
     assert not options["seed"].known
@@ -101,6 +118,8 @@ def test_a_resolved_config_is_a_file_that_trains_the_same(pods: Pods, tmp_path: 
         (["--of", "trian"], "Did you mean 'train'"),
         (["--select.num_kept=8"], "--resolved"),
         (["select", "--search", "x"], "wants one of"),
+        (["budget.rollouts"], "--upgrade FILE"),
+        (["systems.zebra"], "'systems.zebra'"),
         (["--resolved", "--search", "x"], "wants one of"),
         (["select", "rollouts"], "unexpected 'rollouts'"),
     ],

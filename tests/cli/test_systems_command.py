@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from podsrl.cli.systems import short_source
-from podsrl.compare.systems import parts_of_slots, read_system, system_names
+from podsrl.compare.systems import read_system, system_names
 from podsrl.config.load import load_config
 from podsrl.lib.options import part_options, part_summary
 
@@ -26,7 +26,8 @@ def test_the_list_has_every_system_and_fits_the_terminal(
     assert said.startswith("To 95% of grpo's best accuracy ") and said.count("\n") <= len(system_names()) + 16
     shown = [line.split()[0] for line in said.splitlines() if line[:1].isalnum() and "rXiv" in line]
     assert shown == system_names() and "2504.13818" in said
-    assert "select.rule=max_variance" in pods("systems", "--all")[1]
+    listed = pods("systems", "--all")[1]
+    assert "select.rule=max_variance" in listed and "systems=dars,mixed" in listed
 
 
 @pytest.mark.parametrize("name", system_names())
@@ -38,11 +39,13 @@ def test_one_system_says_what_about_says_and_every_option_of_its_parts(pods: Pod
     code, said, _ = pods("systems", f"systems/{name}", "--json")
     facts = json.loads(said)
     assert facts["name"] == name and facts["idea"] == system.about.idea and facts["title"] == system.about.name
-    assert {part["name"] for part in facts["parts"]} == parts_of_slots(system).keys()
-    for part in facts["parts"]:
-        values = {option["name"]: option["value"] for option in part["options"]}
-        assert values.items() >= system.options.get(part["name"], {}).items()
-        assert part["summary"] and all(f"{option} = " in words for option in values)
+    assert list(dict.fromkeys(part["system"] for part in facts["parts"])) == list(system.config.systems)
+    for each in system.config.systems:
+        parts = [part for part in facts["parts"] if part["system"] == each]
+        values = {option["name"]: option["value"] for part in parts for option in part["options"]}
+        assert values.items() >= system.options.get(each, {}).items()
+        assert all(part["summary"] and part["moments"] for part in parts)
+        assert all(f"{option} = " in words for option in values)
 
 
 def test_the_recipe_that_is_shown_is_what_trains(pods: Pods, tmp_path: object) -> None:

@@ -238,10 +238,10 @@ def test_sizes_that_a_run_chose_are_means_over_the_groups_of_all_its_logs() -> N
         [{"groups/all": 4, "rollouts/all": 256, "rollouts/kept": 20}],
         [{"groups/all": 2, "rollouts/all": 16, "rollouts/kept": 6}],
     ]
-    assert chosen_sizes(logs, "max_signal", "equal") == chosen_sizes(logs, "max_variance", "worth") == (45.3, 4.33)
-    assert chosen_sizes(logs, "max_signal", "equal", num_chunks=2) == (90.7, 8.67)
-    assert chosen_sizes(logs, "max_variance", "harder") is None
-    assert chosen_sizes([*logs, [{"groups/all": 4}]], "max_signal", "worth") is None
+    assert chosen_sizes(logs, "max_signal", []) == chosen_sizes(logs, "max_variance", ["worth"]) == (45.3, 4.33)
+    assert chosen_sizes(logs, "max_signal", [], num_chunks=2) == (90.7, 8.67)
+    assert chosen_sizes(logs, "max_variance", ["dars"]) is None
+    assert chosen_sizes([*logs, [{"groups/all": 4}]], "max_signal", ["worth"]) is None
 
 
 def paced(folder: Path, waits: Mapping[str, float | None]) -> tuple[CompareConfig, list[Member]]:

@@ -139,7 +139,7 @@ def test_two_steps_of_training(write: Write, pods: Callable[..., tuple[int, str,
         *("train", "pods", "--task.name=podsrl.integrations.verifiers:load", f"--task.path={name}"),
         *("--task.chat=false", "--rollouts.num_prompts=2", "--rollouts.num_rollouts=8", "--select.num_kept=4"),
         *("--rollouts.max_new_tokens=120", "--task.max_turns=3", "--eval.every_seconds=0", "--stop.seconds=0"),
-        *("--task.reward_workers=1", "--stop.steps=2", "--model.device=cpu", "--loss.shape=anchors", "--out=run"),
+        *("--task.reward_workers=1", "--stop.steps=2", "--model.device=cpu", "--systems=gigpo", "--out=run"),
     )
     assert code == 0, err
     lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]

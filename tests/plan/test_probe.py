@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,13 +14,20 @@ from podsrl.errors import UsageError
 from podsrl.plan.probe import probing_config, still_trainer
 
 
-def test_a_budget_of_ones_own_is_refused_before_the_model_loads() -> None:
-    config = load_config("pods", ["budget.rollouts=my:own", "model.path=/nowhere"])
-    with (
-        pytest.raises(UsageError, match=r"^budget.rollouts = 'my:own': .* --budget.rollouts=equal"),
-        still_trainer(config),
-    ):
+@pytest.mark.parametrize("moment", ["enough", "questions", "rollouts", "guide", "keep", "look", "wait", "repair"])
+def test_a_system_with_other_rollouts_is_refused_before_the_model_loads(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ModuleType("my")
+    own.Own = type("Own", (), {moment: lambda self, *arguments: ()})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my", own)
+    config = load_config("pods", ["systems=worth,my:Own", "model.path=/nowhere"])
+    with pytest.raises(UsageError, match=rf"^{moment} of systems = 'my:Own': .* --systems="), still_trainer(config):
         pass
+
+
+def test_a_system_that_only_reads_rollouts_is_planned() -> None:
+    assert probing_config(load_config("pods", ["systems=gdro_prompts,worth,sapo"])).systems == ("gdro_prompts", "sapo")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +43,7 @@ def test_a_run_that_generates_elsewhere_is_not_planned(section: str, option: str
 def test_max_variance_and_equal_groups_stand_for_what_decides_by_costs() -> None:
     config = load_config("auto", ["select.options.overhead=9", "options.worth.rows=3"])
     probing = probing_config(config)
-    assert (probing.select.rule, probing.select.options, probing.budget.rollouts) == ("max_variance", {}, "equal")
+    assert (probing.select.rule, probing.select.options, probing.systems) == ("max_variance", {}, ())
     assert probing.options == {}
 
 

@@ -97,8 +97,8 @@ def test_what_parts_would_have_saved(tmp_path: Path) -> None:
     assert found == {
         "select.rule=keep_all": (1.0, 35 / 46),
         "select.num_kept=2": (1.0, 22 / 46),
-        "steer.close=certain": (33 / 46, 22 / 46),
-        "budget.rollouts=worth": (1.0, 22 / 46),
+        "systems=certain": (33 / 46, 22 / 46),
+        "systems=worth": (1.0, 22 / 46),
     }
     assert [each.flags[0] for each in of(tmp_path).savings][3] == "select.rule=max_signal"
 
@@ -115,11 +115,11 @@ def test_a_run_without_a_step_is_told_so(tmp_path: Path) -> None:
 
 def test_what_the_run_has_is_not_advised(tmp_path: Path) -> None:
     assert [flags for _, flags in of(tmp_path).parts] == [
-        ("budget.rollouts=worth", "select.rule=max_signal"),
+        ("systems=worth", "select.rule=max_signal"),
         ("order.ahead=1",),
     ]
     [_, flags] = of(tmp_path, CONFIG.replace("[rollouts]", "[rollouts]\nmax_new_tokens = 48")).parts[0]
-    assert flags == ("budget.rollouts=worth", "select.rule=max_signal")
+    assert flags == ("systems=worth", "select.rule=max_signal")
 
 
 @pytest.mark.parametrize("cause", [*CAUSES, HEALTHY], ids=lambda cause: cause.name)

@@ -107,7 +107,7 @@ def test_a_check_alarms_above_its_limit_only(run: Run) -> None:
         (0.125, {"rollouts/invalid": 5, "reward/min": 0.0, "reward/max": 0.0}, True, "62% of the rewards are invalid"),
         (0.0, {"reward/min": 0.0, "reward/max": 0.0}, True, "all answers are wrong"),
         (None, {}, True, "rewards within a group are equal"),
-        (0.0, {"rollouts/all": 0, "rollouts/left_out": 8, "groups/all": 2}, True, "budget.keep"),
+        (0.0, {"rollouts/all": 0, "rollouts/left_out": 8, "groups/all": 2}, True, "systems left out"),
     ],
 )
 def test_groups_without_signal_are_blamed_on_what_the_newest_answers_were(
