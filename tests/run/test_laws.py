@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import podsrl
-from podsrl.config.schema import BudgetConfig
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
 from podsrl.generate import Request, Watch
+from podsrl.lib.moments import SYSTEMS
 from podsrl.lib.seeds import derive
 from podsrl.run.due import Due
 from podsrl.run.loop import train
@@ -33,34 +33,25 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.tasks.stream import Stream
 from podsrl.types import Completion, Group, Open, Sample, Selection, Way
 from points import (
-    ALL_SLOTS,
     KEPT_PROCESSES,  # noqa: F401  # read by leftovers.py
     covering,
     digest_of,
     facts,
-    names_of_slot,
+    names_of_parts,
     of_recipes,
-    slots_of,
+    parts_of,
     trainer_at,
 )
 from runs import EXTRA, newest, timeless
 
 TREES: dict[str, dict[str, Any]] = {str(point): point.tree for point in covering()} | of_recipes()
-DEFAULTS: dict[str, Any] = {
-    "budget": BudgetConfig().model_dump(),
-    "replay": {"groups": "nothing"},
-    "loss": {"shape": []},
-    "options": {},
-}
+NO_SYSTEMS: dict[str, Any] = {"systems": [], "options": {}}
 AHEAD = ("order.ahead=1", "rollouts.generator=beside:beside")
 ROLLOUTS = ("all", "left_out", "probes", "pruned", "postponed")
 TOKENS = ("trained", "skipped", "discarded", "pruned", "postponed")
 
 points = pytest.mark.parametrize("name", TREES)
-of_one_step = pytest.mark.parametrize(
-    "name",
-    [name for name, tree in TREES.items() if tree["replay"].get("wait", "nothing") == "nothing"],
-)
+of_one_step = pytest.mark.parametrize("name", [name for name, tree in TREES.items() if not parts_of(tree).has("wait")])
 """Points whose groups are asked and trained on in one step; those of others have laws in test_waiting_runs.py."""
 
 
@@ -68,10 +59,11 @@ class Watched(Budget):
     """Asks everything three times, the last time a part of the same history, and holds them to the same answer."""
 
     def __init__(self, trainer: Trainer, tree: Mapping[str, Any]) -> None:
-        super().__init__(trainer.parts.slots)
+        self._parts = trainer.parts.systems
+        super().__init__(self._parts)
         self.asked: list[Ask] = []
         """In the step so far."""
-        self._credit, self._twin, self._seen = trainer.credit, slots_of(tree), tuple[Group, ...]()
+        self._credit, self._twin, self._seen = trainer.credit, parts_of(tree), tuple[Group, ...]()
         trainer.desk.budget = self
         trainer.credit = self.credit  # type: ignore[method-assign]
 
@@ -80,23 +72,23 @@ class Watched(Budget):
             if self._seen:
                 self._twin.learn(self._seen)
             self.asked = []
-        before, twin = digest_of(self.slots), Budget(self._twin)
+        before, twin = digest_of(self._parts), Budget(self._twin)
         answers = [one(replace(view, stream=copy.copy(view.stream))) for one in (super().ask, twin.ask)]
         found = super().ask(view)
-        assert answers == [found, found] and digest_of(self.slots) == digest_of(self._twin) == before
+        assert answers == [found, found] and digest_of(self._parts) == digest_of(self._twin) == before
         self.asked += found
         return found
 
     def trained(self, view: View) -> set[str]:
-        before, self._seen = digest_of(self.slots), view.groups
+        before, self._seen = digest_of(self._parts), view.groups
         found = super().trained(view)
-        assert found == super().trained(view) == Budget(self._twin).trained(view) and digest_of(self.slots) == before
+        assert found == super().trained(view) == Budget(self._twin).trained(view) and digest_of(self._parts) == before
         return found
 
     def credit(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Sample]:
-        before = digest_of(self.slots)
+        before = digest_of(self._parts)
         found = self._credit(groups, selections)
-        assert found == self._credit(groups, selections) and digest_of(self.slots) == before
+        assert found == self._credit(groups, selections) and digest_of(self._parts) == before
         return found
 
 
@@ -110,7 +102,7 @@ def outcome(trainer: Trainer, result: StepResult) -> list[Any]:
     return [
         numbers(result),
         facts((*result.groups, *result.left_out, *result.probes)),
-        digest_of(trainer.parts.slots),
+        digest_of(trainer.parts.systems),
         weights,
     ]
 
@@ -126,9 +118,8 @@ def saved(trainer: Trainer, folder: Path) -> Checkpoint:
 
 
 def test_every_part_stands_in_a_point() -> None:
-    for place, slot in enumerate(ALL_SLOTS):
-        missing = set(names_of_slot(slot.option)) - {point.names[place] for point in covering()}
-        assert not missing, f"{slot.option}: no point of tests/points.py holds {missing}"
+    missing = {*names_of_parts()} - {name for point in covering() for name in point.names}
+    assert not missing, f"no point of tests/points.py holds {missing}"
 
 
 # --- one step after another ---
@@ -241,7 +232,7 @@ def test_a_part_that_fails_in_a_later_round_or_while_it_learns_leaves_a_checkpoi
     more: tuple[str, ...], place: tuple[int, Any], every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the update the loop saves a checkpoint; after it the last one of the schedule is there."""
-    tree = {**DEFAULTS, "budget": {"rollouts": "small_parts:Failing"}}
+    tree = {"systems": ["small_parts:Failing"], "options": {}}
     whole, failed, resumed = (trainer_at(tree, *more, f"checkpoint.every_steps={every}") for _ in range(3))
     wanted = [outcome(whole, training_step(whole)) for _ in range(4)]
     folder = RunFolder(tmp_path / "run")
@@ -255,11 +246,11 @@ def test_a_part_that_fails_in_a_later_round_or_while_it_learns_leaves_a_checkpoi
     assert [outcome(resumed, training_step(resumed)) for _ in range(2)] == wanted[2:]
 
 
-# --- the defaults ---
+# --- without systems ---
 
 
-def test_the_default_slots_are_a_loop_by_hand_over_the_data_stream() -> None:
-    named, hand = trainer_at(DEFAULTS), trainer_at({"budget": {}, "loss": {"shape": []}, "options": {}})
+def test_a_run_without_systems_is_a_loop_by_hand_over_the_data_stream() -> None:
+    plain, hand = (trainer_at(NO_SYSTEMS) for _ in range(2))
     data = Stream(len(hand.tasks.train), derive(hand.config.seed, "data"), 0)
     for step in range(3):
         wanted = []
@@ -273,14 +264,14 @@ def test_the_default_slots_are_a_loop_by_hand_over_the_data_stream() -> None:
         hand.sync()
         hand.progress = replace(hand.progress, step=step + 1)
 
-        result = training_step(named)
+        result = training_step(plain)
         assert (result.groups, result.selections, result.update) == (tuple(groups), tuple(selections), update)
-    for one, other in zip(named.model.parameters(), hand.model.parameters(), strict=True):
+    for one, other in zip(plain.model.parameters(), hand.model.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
-def test_the_step_knows_no_part_by_name() -> None:
-    names = {name for slot in ALL_SLOTS for name in slot.table}
+def test_the_step_knows_no_system_by_name() -> None:
+    names = set(SYSTEMS)
     run = Path(podsrl.__file__).parent / "run"
     for path in (*(run / f"step/{name}.py" for name in ("step", "trainer", "desk", "under_way")), run / "loop.py"):
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from podsrl.run.step.step import training_step
 from points import (
-    ALL_SLOTS,
     KEPT_PROCESSES,  # noqa: F401  # read by leftovers.py
     covering,
     digest_of,
     facts,
+    names_of_parts,
     of_recipes,
     trainer_at,
 )
@@ -19,17 +18,12 @@ from points import (
 
 def with_every_part() -> dict[str, dict[str, Any]]:
     """Few points of the covering set that hold all parts, and `auto`, whose rule is its own."""
-    found, missing = {"auto": of_recipes()["auto"]}, set(_parts(covering()))
+    found, missing = {"auto": of_recipes()["auto"]}, {*names_of_parts()}
     while missing:
-        best = max(covering(), key=lambda point: len(missing & set(_parts([point]))))
+        best = max(covering(), key=lambda point: len(missing & {*point.names}))
         found[str(best)] = best.tree
-        missing -= set(_parts([best]))
+        missing -= {*best.names}
     return found
-
-
-def _parts(points: Any) -> Iterator[tuple[str, str]]:
-    for point in points:
-        yield from zip((slot.option for slot in ALL_SLOTS), point.names, strict=True)
 
 
 def three_steps() -> dict[str, list[Any]]:
@@ -41,7 +35,7 @@ def three_steps() -> dict[str, list[Any]]:
             result = training_step(trainer)
             groups = (result.groups, result.left_out, result.probes)
             kept = [(selection.group_id, selection.kept) for selection in result.selections]
-            steps.append((list(map(facts, groups)), kept, digest_of(trainer.parts.slots)))
+            steps.append((list(map(facts, groups)), kept, digest_of(trainer.parts.systems)))
         found[name] = steps
     return found
 
