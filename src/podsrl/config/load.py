@@ -19,6 +19,7 @@ from podsrl.config.bounds import check_text
 from podsrl.config.files import Tree, merge, read_tree, toml_line
 from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names, nearest_other_name
 from podsrl.config.schema import CompareConfig, RunConfig
+from podsrl.config.upgrade import old_key
 from podsrl.errors import UsageError, nearest, short
 from podsrl.lib.options import words_of
 from podsrl.lib.user_function import given_name
@@ -236,6 +237,8 @@ def unknown_key(model: type[BaseModel], key: str) -> str:
         >>> unknown_key(RunConfig, "select.m")
         "unknown key 'select.m'. Did you mean 'select.num_kept' (paper: m)?"
     """
+    if older := old_key(key):
+        return f"unknown key {short(key)}: {older}"
     cure, others = meant_by(model, key)
     if cure is not None:
         return f"unknown key {short(key)}. Did you mean {cure!r}?"

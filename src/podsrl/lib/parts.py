@@ -214,9 +214,9 @@ def make_parts(systems: Sequence[str], options: Mapping[str, Mapping[str, Any]])
                     )
     if unread := [name for name in options if name not in systems]:
         wanted = f"systems names {', '.join(map(repr, systems))}" if systems else "systems names none"
+        hint = nearest(unread[0], systems) if systems else ""
         raise UsageError(
-            f"[options.{unread[0]}]: nothing reads it, {wanted}: remove the table, or name what reads it."
-            f"{nearest(unread[0], systems)}"
+            f"[options.{unread[0]}]: nothing reads it, {wanted}: remove the table, or name what reads it.{hint}"
         )
     return Parts(parts, owners)
 
