@@ -13,7 +13,7 @@ from torch import Tensor
 from loops import each
 from made import group_of, selection
 from podsrl.errors import UsageError
-from podsrl.lib.slots import make_slots
+from podsrl.lib.parts import Call
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
 from podsrl.types import Group, Selection
@@ -55,28 +55,29 @@ def test_bounds_reach_the_rows_of_a_batch_and_of_its_pieces() -> None:
     assert make_batch(to_samples(groups, chosen, advantages), pad_token_id=0).bounds is None
 
 
-def half() -> Any:
-    return lambda groups, selections: [[0.5] * len(one.kept) for one in selections]
+class Half:
+    def bound(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[list[float]]:
+        return [[0.5] * len(one.kept) for one in selections]
 
 
-def as_the_loss() -> Any:
-    return lambda groups, selections: [torch.full((len(one.kept),), 0.2) for one in selections]
+class AsTheLoss:
+    def bound(self, groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
+        return [torch.full((len(one.kept),), 0.2) for one in selections]
 
 
 def returned(answer: Any) -> list[Tensor] | None:
     def function(groups: Sequence[Group], selections: Sequence[Selection]) -> Any:
         return answer
 
-    [filled] = make_slots({"loss.bound": ["same"]}, {})["loss.bound"]
     group = group_of("a", 0.0, 1.0)
-    return bounds_of([group], [selection(group, [0, 1])], type(filled)(filled.option, function))
+    return bounds_of([group], [selection(group, [0, 1])], Call("bound of systems = 'mine:Own'", function))
 
 
 @pytest.mark.parametrize("answer", [[], [[0.1]], [[0.1, -0.1]], [[0.1, math.nan]], [[0.1, math.inf]], [[[0.1], [0.1]]]])
 def test_what_is_no_bound_per_kept_rollout_is_an_error(answer: Any) -> None:
-    with pytest.raises(UsageError, match=r"loss\.bound = 'same' returned (a bound|bounds of the shapes)"):
+    with pytest.raises(UsageError, match=r"^bound of systems = 'mine:Own' returned (a bound|bounds of the shapes)"):
         returned(answer)
-    assert returned(None) is None
+    assert returned(None) is None and bounds_of([], [], None) is None
 
 
 STEPS = ("rollouts.num_prompts=6", "rollouts.max_new_tokens=24", "select.num_kept=8", "optim.num_minibatches=3")
@@ -89,7 +90,7 @@ def trainer_of(*overrides: str) -> Trainer:
 
 def test_bounds_as_those_of_the_loss_change_no_bit_and_others_do() -> None:
     plain, same, other = (
-        trainer_of(*own) for own in ((), (f"loss.bound={__name__}:as_the_loss",), (f"loss.bound={__name__}:half",))
+        trainer_of(*own) for own in ((), (f"systems={__name__}:AsTheLoss",), (f"systems={__name__}:Half",))
     )
     wanted, found, wider = lines(steps(plain, 2)), lines(steps(same, 2)), lines(steps(other, 2))
     assert found == wanted and any(line["clip_fraction"] for line in wanted)
@@ -98,15 +99,12 @@ def test_bounds_as_those_of_the_loss_change_no_bit_and_others_do() -> None:
 
 
 def test_a_bound_where_nothing_is_bounded_is_refused() -> None:
-    check_refused(
-        r"loss\.bound = .*half' bounds ratios, and loss\.clip = 'none'", f"loss.bound={__name__}:half", "loss.clip=none"
-    )
-    check_refused(r"loss\.bound = 'confident' works with steer\.prune", "loss.bound=confident")
+    message = r"bound of systems = .*Half' bounds ratios, and loss\.clip = 'none'"
+    check_refused(message, f"systems={__name__}:Half", "loss.clip=none")
 
 
 def test_ratios_of_unsure_rollouts_have_more_room() -> None:
-    own = ("steer.prune=confident", "steer.branch=confident", "loss.shape=votes,confident", "loss.bound=confident")
-    result = training_step(trainer_of(*own, "options.confident.widest=1", "options.confident.top=1"))
+    result = training_step(trainer_of("systems=echo", "options.echo.widest=1", "options.echo.top=1"))
     told = [(sample.bound, sample.completion.noted[1:][1::2][-16:]) for sample in result.samples]
     for bound, confidences in told:
         mean = sum(confidences) / len(confidences)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from made import group_of
-from podsrl.lib.parts import SLOTS
-from podsrl.lib.slots import make_slots
+from podsrl.lib.moments import SYSTEMS
+from podsrl.lib.parts import factories, make_parts
 from podsrl.types import Selection
 from podsrl.update import (
     ADVANTAGES,
@@ -40,8 +40,9 @@ def test_the_table_of_algorithms_is_the_one_of_the_code() -> None:
         assert cells[:6] == [name, algorithm.advantage, loss.ratio, loss.clip, bounds, loss.aggregate]
 
 
-def test_every_known_shape_and_advantage_has_a_line() -> None:
-    assert all(f"| `{name}` | " in PAGE for name in (*SLOTS["loss.shape"].table, *ADVANTAGES))
+def test_every_system_that_shapes_and_every_advantage_has_a_line() -> None:
+    shapes = [name for name in SYSTEMS if any(hasattr(each, "shape") for each in factories(name))]
+    assert len(shapes) > 5 and all(f"| `{name}` | " in PAGE for name in (*shapes, *ADVANTAGES))
 
 
 def test_the_advantages_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,16 +63,16 @@ def test_the_shape_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("my_shapes")
     exec(BLOCKS[2], vars(module))
     monkeypatch.setitem(__import__("sys").modules, "my_shapes", module)
-    name = "my_shapes:late_tokens"
-    slots = make_slots({"loss.shape": [name]}, {name: {"power": 2.0}})
+    name = "my_shapes:LateTokens"
+    shapes = make_parts([name], {name: {"power": 2.0}})["shape"]
     groups, selections, advantages = try_advantage(resolve_advantage("none"), 4)
-    shaped = shape_advantages(groups, selections, advantages, slots["loss.shape"])
+    shaped = shape_advantages(groups, selections, advantages, shapes)
     # Completions of 1, 2, 3 and 1 tokens: token t of T gets (t / T) squared of its row's advantage.
     squares = [[1, 0, 0], [0.25, 1, 0], [1 / 9, 4 / 9, 1], [1, 0, 0]]
     for values, found in zip(advantages, shaped, strict=True):
         torch.testing.assert_close(found, values[:, None] * torch.tensor(squares))
     nothing = [Selection(group_id=group.id, kept=(), dropped={}) for group in groups]
-    empty = shape_advantages(groups, nothing, [torch.zeros(0)] * 2, slots["loss.shape"])
+    empty = shape_advantages(groups, nothing, [torch.zeros(0)] * 2, shapes)
     assert [len(each) for each in empty] == [0, 0]
 
 
@@ -102,7 +103,7 @@ def test_the_bound_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("my_bound")
     exec(BLOCKS[3], vars(module))
     monkeypatch.setitem(__import__("sys").modules, "my_bound", module)
-    [bound] = make_slots({"loss.bound": ["my_bound:right_has_room"]}, {})["loss.bound"]
+    bound = make_parts(["my_bound:RightHasRoom"], {}).one("bound")
     group = group_of("q", 1.0, 0.0, 1.0)
     found = bounds_of([group], [Selection(group_id="q", kept=(1, 2), dropped={0: "not_selected"})], bound)
     assert found is not None and found[0].tolist() == pytest.approx([0.1, 0.3])
