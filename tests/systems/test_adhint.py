@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import made
-from podsrl.control import Ask, View, make_budget
+from podsrl.control import Ask, View
 from podsrl.errors import UsageError
+from podsrl.lib.parts import make_parts
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
@@ -82,9 +83,9 @@ def test_probes_and_grown_groups_get_no_more() -> None:
 
 def test_rounds_of_dynamic_sampling_get_both_halves() -> None:
     """New groups of later rounds wait for their second half in the round after."""
-    options = {"hints": {"solution": "tests.systems.test_adhint:solved"}, "mixed": {"max_rounds": 4}}
-    budget = make_budget({"enough": "mixed", "keep": "mixed", "rollouts": "hints"}, options)
-    steps = simulate(budget, Population([-3.0] * 8), Stream(8, seed=0), num_prompts=2, num_rollouts=8, num_steps=3)
+    options = {"adhint": {"solution": "tests.systems.test_adhint:solved"}, "dapo": {"max_rounds": 4}}
+    parts = make_parts(["adhint", "dapo"], options)
+    steps = simulate(parts, Population([-3.0] * 8), Stream(8, seed=0), num_prompts=2, num_rollouts=8, num_steps=3)
     assert all(step.num_rounds <= 5 and step.num_rollouts % 4 == 0 for step in steps)
 
 
@@ -117,17 +118,17 @@ def test_no_hints_at_all_are_the_asks_themselves() -> None:
     ],
 )
 def test_a_question_without_a_solution_is_named(options: Any, task: Task, message: str) -> None:
-    with pytest.raises(UsageError, match=rf"^options\.hints\.solution = .*{message}"):
+    with pytest.raises(UsageError, match=rf"^options\.adhint\.solution = .*{message}"):
         Hints(**options).check_tasks([task])
 
 
 def test_bounds_that_cannot_be_and_halves_without_a_mean_are_errors() -> None:
-    with pytest.raises(UsageError, match=r"options.hints.least = 0.5, options.hints.most = 0.4; wanted least <= most"):
+    with pytest.raises(UsageError, match=r"adhint.least = 0.5, options.adhint.most = 0.4; wanted least <= most"):
         Hints(most=0.4, least=0.5)
     assert Hints().most(4, 4) == (4, 4)
     with pytest.raises(UsageError, match=r"rollouts.num_rollouts = 3; wanted at least 4"):
         Hints().most(4, 3)
-    with pytest.raises(UsageError, match=r"options.hints.rounds = 3 rounds, .*num_rollouts = 5; wanted at least 6"):
+    with pytest.raises(UsageError, match=r"options.adhint.rounds = 3 rounds, .*num_rollouts = 5; wanted at least 6"):
         Hints(by="curve", rounds=3).most(4, 5)
 
 
@@ -267,14 +268,14 @@ def trainer_of(*overrides: str) -> Trainer:
 
 
 def test_without_hints_it_is_plain_grpo_bit_for_bit() -> None:
-    hinted = trainer_of("budget.rollouts=hints", "loss.shape=halves", "options={hints={most=0.0}}")
+    hinted = trainer_of("systems=adhint", "options={adhint={most=0.0}}")
     one, other = (timeless(step_metrics(training_step(trainer))) for trainer in (hinted, trainer_of()))
     assert one == other
 
 
 def test_the_second_half_begins_with_the_solution_and_no_hint_token_is_trained() -> None:
-    options = 'options={hints={noise=0.0, solution="podsrl.tasks.arithmetic:worked_solution"}}'
-    trainer = trainer_of("budget.rollouts=hints", "loss.shape=halves", options)
+    options = 'options={adhint={noise=0.0, solution="podsrl.tasks.arithmetic:worked_solution"}}'
+    trainer = trainer_of("systems=adhint", options)
     result = training_step(trainer)
     line = step_metrics(result)
     assert line["tokens/given"] > 0 and line["logprob_gap"] < 1e-5
@@ -290,5 +291,5 @@ def test_the_second_half_begins_with_the_solution_and_no_hint_token_is_trained()
 
 
 def test_a_set_without_solutions_ends_before_the_model_loads() -> None:
-    with pytest.raises(UsageError, match=r"^options.hints.solution = 'solution': question '.*' has no such column"):
-        trainer_of("budget.rollouts=hints")
+    with pytest.raises(UsageError, match=r"^options.adhint.solution = 'solution': question '.*' has no such column"):
+        trainer_of("systems=adhint")

@@ -9,11 +9,11 @@ import torch
 
 from made import selection
 from podsrl.config.load import load_config
-from podsrl.control import make_budget
+from podsrl.control import Budget
 from podsrl.errors import UsageError
-from podsrl.lib.slots import make_slots
+from podsrl.lib.parts import make_parts
 from podsrl.select import resolve_rule, select_groups
-from podsrl.systems.aero import drop_surplus, posterior
+from podsrl.systems.aero import Posterior, drop_surplus
 from podsrl.types import Group, group_of_rewards
 from podsrl.update import ADVANTAGES, step_advantages
 from tests.systems.made_up_groups import group, right_of, rollout, view
@@ -55,22 +55,22 @@ def test_invalid_rollouts_are_neither_right_nor_wrong() -> None:
     assert chosen.kept == (3, 5)
     uniform = group("u", [*broken, *(rollout(i, is_correct=True) for i in range(3, 9))])
     kept = selection(uniform, (3, 4))
-    assert posterior()([uniform], [kept], [torch.zeros(2)])[0].tolist() == [0.75, 0.75]  # (6 + 1) / (6 + 2)
+    assert Posterior().shape([uniform], [kept], [torch.zeros(2)])[0].tolist() == [0.75, 0.75]  # (6 + 1) / (6 + 2)
     none = group("n", broken)
-    assert posterior()([none], [selection(none, ())], [torch.zeros(0)])[0].shape == (0,)
+    assert Posterior().shape([none], [selection(none, ())], [torch.zeros(0)])[0].shape == (0,)
 
 
 def test_groups_without_contrast_by_hand_and_others_as_they_are() -> None:
     groups = [right_of("all", 8, 8), right_of("none", 0, 16), right_of("some", 3, 8)]
     chosen = [selection(each, range(4)) for each in groups]
     own = [torch.zeros(4), torch.zeros(4, 3), torch.tensor([0.5, 0.5, 0.5, -1.5])]
-    found = posterior(weight=0.5)(groups, chosen, own)
+    found = Posterior(weight=0.5).shape(groups, chosen, own)
     assert torch.equal(found[0], torch.full((4,), 0.5 * (2 * 9 / 10 - 1)))
     assert found[1].shape == (4, 3) and found[1].flatten().tolist() == pytest.approx([0.5 * (2 / 18 - 1)] * 12)
     assert torch.equal(found[2], own[2])
     assert own[0].tolist() == [0.0] * 4
     varied = group("v", [rollout(i, is_correct=False, reward=0.1 * i) for i in range(4)])
-    assert torch.equal(posterior()([varied], [selection(varied, range(4))], [own[2]])[0], own[2])
+    assert torch.equal(Posterior().shape([varied], [selection(varied, range(4))], [own[2]])[0], own[2])
 
 
 def test_the_parts_of_the_recipe_rescue_drop_and_train_uniform_groups() -> None:
@@ -78,7 +78,8 @@ def test_the_parts_of_the_recipe_rescue_drop_and_train_uniform_groups() -> None:
     config = load_config("systems/aero")
     outcomes = [[place >= first and (place - first) % 4 == 0 for place in range(16)] for first in range(0, 18, 2)]
     outcomes.append([True] * 16)
-    budget = make_budget({"rollouts": config.budget.rollouts}, {"seek": config.options["seek"]})
+    parts = make_parts(config.systems, config.options)
+    budget = Budget(parts)
     now = view(len(outcomes), config.rollouts.num_rollouts)
     groups = dict[str, Group]()
     while asks := budget.ask(now):
@@ -93,7 +94,7 @@ def test_the_parts_of_the_recipe_rescue_drop_and_train_uniform_groups() -> None:
     chosen = select_groups(now.groups, rule, config.select.num_kept)
     assert [len(each.kept) for each in chosen] == [4, 4, 2, 2, 2, 2, 2, 2, 4, 4]
     own = step_advantages(now.groups, chosen, ADVANTAGES["std"])
-    [shaped] = make_slots({"loss.shape": config.loss.shape}, {})["loss.shape"]
+    [shaped] = parts["shape"]
     found = shaped(now.groups, chosen, own)
     assert all(torch.equal(*each) for each in zip(found[:-2], own[:-2], strict=True))
     assert [each.tolist() for each in found[-2:]] == [pytest.approx([-16 / 18] * 4), pytest.approx([0.8] * 4)]

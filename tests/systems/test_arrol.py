@@ -18,8 +18,8 @@ from runs import assert_same_weights, config_of
 from tests.systems.whole_steps import WAYS_TO_STEP, check_refused, check_resumed, lines, steps
 
 SIZES = ("rollouts.num_rollouts=6", "rollouts.max_new_tokens=12", "select.num_kept=3", "task.digits=1")
-BY_GROUP = ("steer.prune=quality", "options.quality.at=2", "options.quality.warm_steps=1")
-BY_ROLLOUT = (*BY_GROUP, "options.quality.by=rollout")
+BY_GROUP = ("systems=arrol", "options.arrol.at=2", "options.arrol.warm_steps=1")
+BY_ROLLOUT = (*BY_GROUP, "options.arrol.by=rollout")
 
 
 @each("seed", range(50))
@@ -121,12 +121,12 @@ def trainer_of(*overrides: str) -> Trainer:
 
 
 def part_of(trainer: Trainer) -> Quality:
-    part = trainer.parts.slots["steer.prune"][0].part
-    assert isinstance(part, Quality)
-    return part
+    [look] = trainer.parts.systems["look"]
+    assert isinstance(look.part, Quality)
+    return look.part
 
 
-@pytest.mark.parametrize("parts", [("options.quality.keep=1",), ("options.quality.warm_steps=9",)])
+@pytest.mark.parametrize("parts", [("options.arrol.keep=1",), ("options.arrol.warm_steps=9",)])
 def test_a_run_in_which_all_live_is_the_plain_one(parts: tuple[str, ...]) -> None:
     plain, watched = trainer_of(), trainer_of(*BY_ROLLOUT, *parts)
     assert lines(steps(watched, 2)) == lines(steps(plain, 2))
@@ -165,12 +165,12 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("options.quality.at=12",), r"steer\.prune = 'quality' is shown .* 12 tokens, .*max_new_tokens = 12"),
+        (("options.arrol.at=12",), r"look of systems = 'arrol' is shown .* 12 tokens, .*max_new_tokens = 12"),
         (
-            ("options.quality.by=rollout", "options.quality.keep=0.95"),
-            r"options\.quality\.keep = 0\.95 .*0\.1 \.\. 0\.9",
+            ("options.arrol.by=rollout", "options.arrol.keep=0.95"),
+            r"options\.arrol\.keep = 0\.95 .*0\.1 \.\. 0\.9",
         ),
-        (("rollouts.generator=vllm",), r"steer\.prune = 'quality' .*'watch'"),
+        (("rollouts.generator=vllm",), r"systems = 'arrol' .*'watch'"),
     ],
 )
 def test_what_cannot_be_is_one_line(overrides: tuple[str, ...], message: str) -> None:

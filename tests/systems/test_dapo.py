@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podsrl.control import Budget, View, make_budget
+from podsrl.control import Budget, View
 from podsrl.errors import UsageError
-from podsrl.systems.dapo import MOST_PER_ROUND
+from podsrl.lib.parts import make_parts
+from podsrl.systems.dapo import MOST_PER_ROUND, DynamicSampling
 from podsrl.tasks.stream import Stream
 from podsrl.types import Group
 from tests.systems.made_up_groups import group, right_of, rollout, view
@@ -21,7 +22,7 @@ from tests.systems.made_up_groups import group, right_of, rollout, view
 
 @cache
 def budget_of(**options: Any) -> Budget:
-    return make_budget({"enough": "mixed", "keep": "mixed"}, {"mixed": options})
+    return Budget(make_parts(["dapo"], {"dapo": options}))
 
 
 def endless(case: int, size: int, share: float, length: int) -> list[int]:
@@ -60,7 +61,7 @@ def test_a_step_equals_filtering_an_endless_list_of_questions_in_the_order_asked
         uniform, surplus = total - len(mixed), len(mixed[count:])
         assert total == len(kept) + uniform + surplus
         assert len(asked) <= max_rounds and asked[0] == count
-        assert max(asked) <= budget.slots.most(count, size)[0] <= MOST_PER_ROUND * count
+        assert max(asked) <= DynamicSampling(max_rounds=max_rounds).most(count, size)[0] <= MOST_PER_ROUND * count
         if len(kept) < count:
             assert len(asked) == max_rounds
             seen.add("too few")
@@ -102,27 +103,16 @@ def test_invalid_rollouts_and_probes_make_no_group_mixed() -> None:
 
 def test_it_keeps_mixed_groups_of_any_budget() -> None:
     groups: tuple[Group, ...] = tuple(right_of(str(i), i % 3, 2) for i in range(12))
-    alone = make_budget({"keep": "mixed"}, {})
+    parts = make_parts(["mixed"], {})
+    alone = Budget(parts)
     assert alone.trained(view(3, groups=groups, round=1)) == {"1", "4", "7"}
     assert alone.trained(view(9, groups=groups, round=1)) == {"1", "4", "7", "10"}
     assert len(alone.ask(view(3))) == 3 and alone.ask(view(3, groups=groups, round=1)) == []
-    assert alone.slots.most(3, 8) == (3, 8)
+    assert parts.most(3, 8) == (3, 8)
 
 
-def test_enough_alone_trains_on_the_uniform_groups_too() -> None:
-    asks_only = make_budget({"enough": "mixed"}, {})
-    groups = (right_of("a", 0, 2), right_of("b", 1, 2))
-    assert asks_only.trained(view(1, groups=groups, round=1)) == {"a", "b"}
-    assert asks_only.ask(view(1, groups=groups, round=1)) == []
-
-
-@pytest.mark.parametrize(
-    ("names", "options", "line"),
-    [
-        ({"keep": "mixed"}, {"max_rounds": 4}, r"options.mixed.max_rounds = 4: there is no such option"),
-        ({"rollouts": "mixed"}, {}, r"'mixed' fills budget.enough and budget.keep only"),
-    ],
-)
-def test_bad_options_are_named(names: dict[str, str], options: dict[str, Any], line: str) -> None:
-    with pytest.raises(UsageError, match=line):
-        make_budget(names, {"mixed": options})
+def test_bad_options_and_two_that_keep_are_named() -> None:
+    with pytest.raises(UsageError, match=r"options.mixed.max_rounds = 4: there is no such option"):
+        make_parts(["mixed"], {"mixed": {"max_rounds": 4}})
+    with pytest.raises(UsageError, match=r"'dapo' and 'mixed' both decide keep\(view\)"):
+        make_parts(["dapo", "mixed"], {})

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from podsrl.control import Ask, Budget, make_budget
+from podsrl.control import Ask, Budget
 from podsrl.errors import UsageError
-from podsrl.systems.dars import Mode, group_size
+from podsrl.lib.parts import make_parts
+from podsrl.systems.dars import Harder, Mode, group_size
 from tests.systems.made_up_groups import group, right_of, rollout, view
 
 ENDLESS = 1 << 40
@@ -17,7 +18,7 @@ CASES: list[tuple[Mode, bool]] = [("ET", False), ("HW", False), ("ET", True), ("
 
 
 def budget_of(**options: Any) -> Budget:
-    return make_budget({"rollouts": "harder"}, {"harder": options})
+    return Budget(make_parts(["dars"], {"dars": options}))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_only_groups_of_the_first_size_grow_and_they_grow_once() -> None:
 
 
 def test_with_dynamic_sampling_late_groups_get_their_second_round_too() -> None:
-    budget = make_budget({"enough": "mixed", "rollouts": "harder", "keep": "mixed"}, {"harder": {"most": 9}})
+    budget = Budget(make_parts(["dars", "dapo"], {"dars": {"most": 9}}))
     asks = budget.ask(view(2, groups=(right_of("a", 0, 8), right_of("b", 3, 8)), round=1))
     assert [ask.joins for ask in asks] == [None, None, "a", "b"]  # one is missing, 1.5 are likely to hold it
     late = (right_of("a", 1, 9), right_of("b", 3, 9), right_of("c", 1, 8), right_of("d", 8, 8))
@@ -97,9 +98,9 @@ def test_a_group_of_another_first_size_gets_what_it_lacks_too() -> None:
 
 
 def test_the_bound_is_the_published_one_unless_it_is_set() -> None:
-    assert budget_of().slots.most(3, 8) == (3, 32)
-    assert budget_of(mode="HW").slots.most(3, 8) == (3, 64)
-    assert budget_of(most=9).slots.most(3, 8) == (3, 9)
-    assert budget_of(most=8).slots.most(3, 8) == (3, 8)
-    with pytest.raises(UsageError, match=r"options.harder.most = 7 is less than rollouts.num_rollouts = 8"):
-        budget_of(most=7).slots.most(3, 8)
+    assert Harder().most(3, 8) == (3, 32)
+    assert Harder(mode="HW").most(3, 8) == (3, 64)
+    assert Harder(most=9).most(3, 8) == (3, 9)
+    assert Harder(most=8).most(3, 8) == (3, 8)
+    with pytest.raises(UsageError, match=r"options.dars.most = 7 is less than rollouts.num_rollouts = 8"):
+        Harder(most=7).most(3, 8)

@@ -9,23 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podsrl.control import Ask, Budget, View, make_budget
+from podsrl.control import Ask, Budget, View
 from podsrl.control.candidates import count_right
 from podsrl.control.question_features import features_of
 from podsrl.errors import UsageError
+from podsrl.lib.parts import Parts, make_parts
 from podsrl.systems.dots import Difficulty, empty
 from podsrl.tasks import Stream
 from podsrl.types import Group
 from population import Population, simulate
 from tests.systems.groups_of import group, tasks_of, view_of
 
-SLOTS = {"questions": "difficulty", "rollouts": "difficulty"}
 PROMPTS = [f"What is {10 ** (place % 3) * 7} + {10 ** (place % 3) * 5}?" for place in range(60)]
 """One, two and three digits in turn."""
 
 
+def parts_of(**options: Any) -> Parts:
+    return make_parts(["dots"], {"dots": {"num_references": 12, "num_rollouts": 4, **options}})
+
+
 def budget(**options: Any) -> Budget:
-    return make_budget(SLOTS, {"difficulty": {"num_references": 12, "num_rollouts": 4, **options}})
+    return Budget(parts_of(**options))
 
 
 def view(step: int = 0, **changes: Any) -> View:
@@ -68,11 +72,11 @@ def test_questions_that_were_chosen_after_the_probes_are_asked_as_they_are() -> 
 
 
 def test_the_steps_between_two_probes_use_what_was_learned() -> None:
-    dots = budget(every=3)
-    first = view()
+    parts, first = parts_of(every=3), view()
+    dots = Budget(parts)
     groups = answered(dots.ask(first))
     assert {ask.index % 3 for ask in dots.ask(view(step=1))} != {1}  # nothing is learned yet
-    dots.slots.learn(groups)
+    parts.learn(groups)
     for step in (1, 2):
         asks = dots.ask(view(step=step))
         assert {(ask.index % 3, ask.is_trained) for ask in asks} == {(1, True)} and len(asks) == 4
@@ -108,34 +112,31 @@ def test_near_temperature_zero_it_takes_the_nearest_and_warmer_it_draws_by_the_d
 
 
 def test_references_that_are_all_answered_alike_leave_the_choice_uniform() -> None:
-    dots = budget()
-    first = view()
+    parts, first = parts_of(), view()
+    dots = Budget(parts)
     second = first.after(answered(dots.ask(first), (0, 0, 0)))
     assert {ask.index % 3 for ask in dots.ask(second)} == {0, 1, 2}
-    dots.slots.learn(second.groups)
+    parts.learn(second.groups)
     asked = [ask.index for step in range(1, 200, 2) for ask in dots.ask(view(step=step))]
     counts = np.bincount(asked, minlength=60)
     assert counts.min() >= 1 and counts.max() <= 18  # 6.7 on average
 
 
 def test_asked_again_it_asks_the_same_and_a_restored_part_too() -> None:
-    dots, other = budget(), budget()
+    parts, others = parts_of(), parts_of()
+    dots, other = Budget(parts), Budget(others)
     for step in range(5):
         at = view(step=step)
         while asks := dots.ask(at):
             again = replace(at, stream=Stream(60, seed=1))
             assert asks == dots.ask(again) == other.ask(replace(again, stream=Stream(60, seed=1)))
             at = at.after(answered(asks))
-        dots.slots.learn(at.groups)
-        other.slots.restore(
-            {"difficulty": {key: each.copy() for key, each in dots.slots.state()["difficulty"].items()}}
-        )
+        parts.learn(at.groups)
+        others.restore({"dots": {key: each.copy() for key, each in parts.state()["dots"].items()}})
 
 
 def test_with_dynamic_sampling_each_round_asks_other_questions() -> None:
-    dots = make_budget(
-        {**SLOTS, "enough": "mixed", "keep": "mixed"}, {"difficulty": {"num_references": 12, "num_rollouts": 4}}
-    )
+    dots = Budget(make_parts(["dots", "dapo"], {"dots": {"num_references": 12, "num_rollouts": 4}}))
     at, counts = view(), []
     while asks := dots.ask(at):
         counts.append(len(asks))
@@ -151,22 +152,15 @@ def test_a_large_set_is_sampled() -> None:
     assert {ask.index for ask in dots.ask(at)} <= set(candidates) and at.stream.position == 10
 
 
-@pytest.mark.parametrize("slot", ["questions", "rollouts"])
-def test_it_has_to_fill_both_slots(slot: str) -> None:
-    other = {"questions": "rollouts", "rollouts": "questions"}[slot]
-    with pytest.raises(UsageError, match=rf"^budget.{slot} = 'difficulty' .*budget.{other} = 'difficulty'"):
-        make_budget({slot: "difficulty"}, {})
-
-
 @pytest.mark.parametrize(
     ("num_prompts", "num_train", "option"), [(4, 11, "num_references = 12"), (20, 15, "num_prompts = 20")]
 )
 def test_a_training_set_smaller_than_a_probe_or_a_step(num_prompts: int, num_train: int, option: str) -> None:
-    slots = budget().slots
-    slots.check("check_train", 12, 12)
+    parts = parts_of()
+    parts.check("check_train", 12, 12)
     with pytest.raises(UsageError, match=rf"{option}.* {num_train}"):
-        slots.check("check_train", num_prompts, num_train)
-    assert slots.most(4, 8) == (12, 8)
+        parts.check("check_train", num_prompts, num_train)
+    assert parts.most(4, 8) == (12, 8)
 
 
 def test_in_a_population_whose_texts_show_their_difficulty_more_groups_are_mixed() -> None:
@@ -174,9 +168,9 @@ def test_in_a_population_whose_texts_show_their_difficulty_more_groups_are_mixed
     tasks = tasks_of([f"What is {7 * 10**d} + {5 * 10**d}?" for d in digits.tolist()])
     logits = np.array([4.0, 0.0, -4.0])[digits] + np.random.default_rng(0).normal(0, 0.5, 300)
 
-    def share_of_mixed(names: dict[str, str], options: dict[str, Any]) -> float:
+    def share_of_mixed(systems: Sequence[str], options: dict[str, Any]) -> float:
         steps = simulate(
-            make_budget(names, options),
+            make_parts(systems, options),
             Population(logits, rate=0.02),
             Stream(300, seed=0),
             num_prompts=16,
@@ -186,5 +180,5 @@ def test_in_a_population_whose_texts_show_their_difficulty_more_groups_are_mixed
         )
         return sum(step.num_mixed for step in steps) / sum(step.num_groups for step in steps)
 
-    targeted = share_of_mixed(SLOTS, {"difficulty": {"num_references": 16}})
-    assert targeted > 1.2 * share_of_mixed({}, {})  # 1.9 measured
+    targeted = share_of_mixed(["dots"], {"dots": {"num_references": 16}})
+    assert targeted > 1.2 * share_of_mixed([], {})  # 1.9 measured

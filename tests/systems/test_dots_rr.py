@@ -27,8 +27,8 @@ def test_it_keeps_the_newest_mixed_group_of_each_question(seed: int) -> None:
     rng = np.random.default_rng(seed)
     fifo, twin = Fifo(num=3, size=4), list[Group]()
     for step in range(12):
-        assert len(fifo.groups(view(step, seed))) == min(3, len(twin))
-        assert all(group in twin for group in fifo.groups(view(step, seed)))
+        assert len(fifo.recall(view(step, seed))) == min(3, len(twin))
+        assert all(group in twin for group in fifo.recall(view(step, seed)))
         groups = [
             met(step, index, *rng.integers(2, size=3).astype(float), is_trained=bool(rng.integers(4)))
             for index in rng.choice(9, 3, replace=False).tolist()
@@ -45,14 +45,14 @@ def test_it_keeps_the_newest_mixed_group_of_each_question(seed: int) -> None:
 def test_asking_takes_nothing_out_and_gives_the_same_again_and_others_in_another_step() -> None:
     fifo = Fifo(num=2, size=8)
     fifo.learn([met(0, index, 0.0, 1.0) for index in range(8)])
-    first = fifo.groups(view(1))
-    assert first == fifo.groups(view(1)) and len(first) == 2
-    assert len({tuple(group.id for group in fifo.groups(view(step))) for step in range(20)}) > 10
+    first = fifo.recall(view(1))
+    assert first == fifo.recall(view(1)) and len(first) == 2
+    assert len({tuple(group.id for group in fifo.recall(view(step))) for step in range(20)}) > 10
     again = Fifo(num=2, size=8)
     again.restore(fifo.state())
-    assert again.groups(view(1)) == first
+    assert again.recall(view(1)) == first
 
 
 def test_more_than_are_kept_cannot_be_given() -> None:
-    with pytest.raises(UsageError, match=r"options\.fifo\.num = 9 .*options\.fifo\.size = 8"):
+    with pytest.raises(UsageError, match=r"options\.dots_rr\.num = 9 .*options\.dots_rr\.size = 8"):
         Fifo(num=9, size=8)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from loops import each
-from podsrl.control import make_budget
 from podsrl.errors import UsageError
+from podsrl.lib.parts import make_parts
 from podsrl.systems.dps import Dynamics
 from podsrl.tasks import Stream
 from podsrl.types import Group
@@ -154,17 +154,17 @@ def test_one_valid_rollout_of_a_question_shows_no_state() -> None:
 
 
 def test_a_training_set_smaller_than_a_step() -> None:
-    slots = make_budget({"questions": "dynamics"}, {}).slots
-    slots.check("check_train", 16, 16)
-    with pytest.raises(UsageError, match=r"rollouts.num_prompts = 16; .*'dynamics'.* 15"):
-        slots.check("check_train", 16, 15)
+    parts = make_parts(["dps"], {})
+    parts.check("check_train", 16, 16)
+    with pytest.raises(UsageError, match=r"rollouts.num_prompts = 16; .*'dps'.* 15"):
+        parts.check("check_train", 16, 15)
 
 
 def test_in_a_population_of_which_a_third_is_mixed_it_needs_half_of_the_rollouts_of_dynamic_sampling() -> None:
-    def rollouts_per_mixed_group(**names: str) -> float:
+    def rollouts_per_mixed_group(*systems: str) -> float:
         logits = np.random.default_rng(0).normal(0, 6, 1000)
         steps = simulate(
-            make_budget(names, {}),
+            make_parts(systems, {}),
             Population(logits, rate=0.05),
             Stream(1000, seed=0),
             num_prompts=32,
@@ -173,7 +173,7 @@ def test_in_a_population_of_which_a_third_is_mixed_it_needs_half_of_the_rollouts
         )
         return sum(step.num_rollouts for step in steps) / sum(step.num_mixed for step in steps)
 
-    uniform, sampled = rollouts_per_mixed_group(), rollouts_per_mixed_group(enough="mixed", keep="mixed")
-    predicted = rollouts_per_mixed_group(questions="dynamics")
+    uniform, sampled = rollouts_per_mixed_group(), rollouts_per_mixed_group("dapo")
+    predicted = rollouts_per_mixed_group("dps")
     assert predicted < 0.5 * sampled  # 0.43 measured
     assert predicted < uniform / 1.3  # the share of mixed groups is 2.1 times that of the stream

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podsrl.control import Ask, Budget, make_budget
+from podsrl.control import Ask, Budget
 from podsrl.errors import UsageError
+from podsrl.lib.parts import Parts, make_parts
 from podsrl.systems.duet import Neyman, allocated
 from podsrl.types import Group
 from tests.systems.made_up_groups import group, right_of, rollout, view
@@ -68,8 +69,8 @@ def test_the_sum_of_the_variances_is_near_the_least_of_all_allocations_and_below
     assert np.mean(ratios) < 1.03 and np.mean(gains) < 0.95
 
 
-def budget_of(**options: Any) -> Budget:
-    return make_budget({"rollouts": "neyman"}, {"neyman": options})
+def parts_of(**options: Any) -> Parts:
+    return make_parts(["duet"], {"duet": options})
 
 
 def answered(index: int, right: int, size: int, tokens: int) -> Group:
@@ -100,14 +101,15 @@ def test_invalid_rollouts_teach_nothing_and_what_is_always_right_has_a_spread_ab
 
 
 def test_a_step_asks_n_before_anything_was_seen_then_where_it_pays_and_the_same_after_a_restore() -> None:
-    budget, again = budget_of(), budget_of()
+    parts, others = parts_of(), parts_of()
+    budget, again = Budget(parts), Budget(others)
     assert [ask.num_rollouts for ask in budget.ask(view(4))] == [8] * 4
     drawn = view(4).stream.draw(4)
     kinds = ((4, 10), (4, 40), (8, 10), (4, 10))
-    budget.slots.learn([answered(i, right, 8, tokens) for i, (right, tokens) in zip(drawn, kinds, strict=True)])
+    parts.learn([answered(i, right, 8, tokens) for i, (right, tokens) in zip(drawn, kinds, strict=True)])
     sizes = [ask.num_rollouts for ask in budget.ask(view(4))]
     assert sizes[0] == sizes[3] > 8 > sizes[1] and sizes[0] > sizes[2]
-    again.slots.restore(budget.slots.state())
+    others.restore(parts.state())
     assert [ask.num_rollouts for ask in again.ask(view(4))] == sizes
 
 
@@ -120,8 +122,8 @@ def test_rollouts_that_join_a_group_stay() -> None:
 
 
 def test_bounds_that_contradict_each_other_are_named() -> None:
-    assert budget_of().slots.most(3, 8) == (3, 32)
-    with pytest.raises(UsageError, match=r"options.neyman.least = 9 is more than options.neyman.most = 8"):
-        budget_of(least=9, most=8)
-    with pytest.raises(UsageError, match=r"options.neyman.share = 0.5 of rollouts.num_rollouts = 8 is less than"):
-        budget_of(least=5, share=0.5).slots.most(3, 8)
+    assert parts_of().most(3, 8) == (3, 32)
+    with pytest.raises(UsageError, match=r"options.duet.least = 9 is more than options.duet.most = 8"):
+        parts_of(least=9, most=8)
+    with pytest.raises(UsageError, match=r"options.duet.share = 0.5 of rollouts.num_rollouts = 8 is less than"):
+        parts_of(least=5, share=0.5).most(3, 8)

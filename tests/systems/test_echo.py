@@ -105,8 +105,7 @@ def test_rollouts_branch_and_end_where_entropy_and_confidence_say_so() -> None:
     num_forks = num_pruned = 0
     for seed in range(40):
         prompt = tuple(np.random.default_rng(seed).integers(2, 6, 3).tolist())
-        names = {"steer.prune": "confident", "steer.branch": "confident"}
-        watch = Steering(names, {"confident": OPTIONS})
+        watch = Steering(["echo"], {"echo": OPTIONS})
         request = Request("q", prompt, 2, SAMPLING)
         every = sorted(Engine(small_model(), seed=seed).generate([request], watch=watch), key=lambda one: one.index)
         expected: dict[tuple[int, ...], int] = {}
@@ -161,11 +160,9 @@ def test_uncertain_tokens_count_more() -> None:
 
 STEPS = ("rollouts.num_rollouts=6", "rollouts.max_new_tokens=16", "select.rule=keep_all", "select.num_kept=6")
 STEPS = (*STEPS, "task.digits=1", "optim.lr=1e-3")
-PARTS = ("steer.prune=confident", "steer.branch=confident")
-ECHO = (*PARTS, "loss.shape=votes,confident")
 GIVEN = {"widest": 3, "unsure": 0.99, "top": 1, "spike": 0, "floor": 0.5}
 """Digits that are guessed branch."""
-ECHO = (*ECHO, *(f"options.confident.{name}={value}" for name, value in GIVEN.items()))
+ECHO = ("systems=echo", *(f"options.echo.{name}={value}" for name, value in GIVEN.items()))
 
 
 def trainer_of(*overrides: str) -> Trainer:
@@ -176,10 +173,10 @@ def test_with_nothing_to_do_a_run_is_the_plain_one_and_draws_nothing(monkeypatch
     plain = trainer_of()
     wanted = lines(steps(plain, 2))
     forbid_draws(monkeypatch)
+    alone = "podsrl.systems.echo:Confident"  # with the rewards that there are, not votes
     for watched in (0, 1):  # one is shown every token, and acts on none
-        options = [f"options.confident.{name}=0" for name in ("spike", "weight")]
-        options += ["options.confident.widest=1", f"options.confident.floor={1e-9 * watched}"]
-        neutral = trainer_of(*PARTS, "loss.shape=confident", *options)
+        options = f"widest = 1, spike = 0, weight = 0, floor = {1e-9 * watched}"
+        neutral = trainer_of(f"systems={alone}", f'options={{"{alone}" = {{{options}}}}}')
         assert lines(steps(neutral, 2)) == wanted
         assert_same_weights(neutral, plain)
 
@@ -202,11 +199,10 @@ def test_a_run_that_is_resumed_goes_on_as_if_it_had_not_stopped(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("loss.shape=votes",), r"steer\.prune and steer\.branch = 'confident' works with loss\.shape"),
-        (("rollouts.stop_strings=['a']",), r"steer\.branch = 'confident' sets tokens, .*stop_strings = \['a'\]"),
-        (("rollouts.generator=vllm",), r"steer\.prune = 'confident' .*'watch'"),
-        (("task.correct=format",), r"'votes' counts final answers, and task\.correct = 'format' finds none"),
-        (("steer.close=until_mixed",), r"steer\.close = 'until_mixed' with steer\.branch = 'confident'"),
+        (("rollouts.stop_strings=['a']",), r"systems = 'echo' wants that no stop string .*stop_strings = \['a'\]"),
+        (("rollouts.generator=vllm",), r"systems = 'echo' .*'watch'"),
+        (("task.correct=format",), r"'echo' counts final answers, and task\.correct = 'format' finds none"),
+        (("systems=echo,until_mixed",), r"systems = 'echo' wants that every rollout .*close of systems = 'until"),
     ],
 )
 def test_what_cannot_be_is_one_line(overrides: tuple[str, ...], message: str) -> None:

@@ -12,17 +12,18 @@ import torch
 
 from loops import each
 from made import group_of, selection
-from podsrl.control import Ask, Budget, make_budget
+from podsrl.control import Ask, Budget
 from podsrl.errors import UsageError
+from podsrl.lib.parts import make_parts
 from podsrl.select import max_variance, select_groups
-from podsrl.systems.reinforce_ada import pool_mean
+from podsrl.systems.reinforce_ada import PoolMean, Seek
 from podsrl.types import Group
 from podsrl.update import ADVANTAGES, step_advantages
 from tests.systems.made_up_groups import group, right_of, rollout, view
 
 
 def budget_of(**options: Any) -> Budget:
-    return make_budget({"rollouts": "seek"}, {"seek": options})
+    return Budget(make_parts(["reinforce_ada"], {"reinforce_ada": options}))
 
 
 def grown(budget: Budget, outcomes: Sequence[Sequence[bool]], num_rollouts: int) -> list[Group]:
@@ -109,8 +110,8 @@ def test_the_baseline_is_the_mean_of_all_valid_rewards_of_the_group() -> None:
     chosen = [selection(of, (0, 1, 2, 4))]
     own = step_advantages([of], chosen, ADVANTAGES["none"])
     assert own[0].tolist() == [0.5, -0.5, -0.5, 0.5]
-    assert pool_mean()([of], chosen, own)[0].tolist() == [0.75, -0.25, -0.25, 0.75]  # 2 of 8
-    per_token = pool_mean()([of], chosen, [own[0].unsqueeze(1).expand(-1, 3)])
+    assert PoolMean().shape([of], chosen, own)[0].tolist() == [0.75, -0.25, -0.25, 0.75]  # 2 of 8
+    per_token = PoolMean().shape([of], chosen, [own[0].unsqueeze(1).expand(-1, 3)])
     assert per_token[0].tolist() == [[0.75] * 3, [-0.25] * 3, [-0.25] * 3, [0.75] * 3]
     assert own[0].tolist() == [0.5, -0.5, -0.5, 0.5]
 
@@ -119,7 +120,7 @@ def test_each_chunk_has_a_pool_of_its_own() -> None:
     of = group_of("a", 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0)
     chosen = [selection(of, (0, 1, 4, 7), chunks=((0, 1, 2, 3), (4, 5, 6, 7)))]
     own = step_advantages([of], chosen, ADVANTAGES["none"])
-    assert pool_mean()([of], chosen, own)[0].tolist() == [0.75, -0.25, 0.25, -0.75]
+    assert PoolMean().shape([of], chosen, own)[0].tolist() == [0.75, -0.25, 0.25, -0.75]
 
 
 def test_where_all_are_kept_or_equal_nothing_changes_by_a_bit() -> None:
@@ -127,14 +128,14 @@ def test_where_all_are_kept_or_equal_nothing_changes_by_a_bit() -> None:
     chosen = [selection(varied, range(4)), selection(equal, (0, 2, 5)), selection(equal, ())]
     groups = [varied, equal, equal]
     own = step_advantages(groups, chosen, ADVANTAGES["none"])
-    for before, after in zip(own, pool_mean()(groups, chosen, own), strict=True):
+    for before, after in zip(own, PoolMean().shape(groups, chosen, own), strict=True):
         assert torch.equal(before, after)
 
 
 def test_a_bound_below_n_or_of_too_many_rounds_is_named() -> None:
-    assert budget_of().slots.most(3, 8) == (3, 32)
-    assert budget_of(more=2, most=38).slots.most(3, 8) == (3, 38)
-    with pytest.raises(UsageError, match=r"options.seek.most = 7 is less than rollouts.num_rollouts = 8"):
-        budget_of(most=7).slots.most(3, 8)
-    with pytest.raises(UsageError, match=r"options.seek.most = 39 takes 17 rounds: 8 rollouts, then 2 at a time"):
-        budget_of(more=2, most=39).slots.most(3, 8)
+    assert Seek().most(3, 8) == (3, 32)
+    assert Seek(more=2, most=38).most(3, 8) == (3, 38)
+    with pytest.raises(UsageError, match=r"most \(options.aero.most\) = 7 is less than rollouts.num_rollouts = 8"):
+        Seek(most=7).most(3, 8)
+    with pytest.raises(UsageError, match=r"= 39 takes 17 rounds: 8 rollouts, then 2 at a time"):
+        Seek(more=2, most=39).most(3, 8)

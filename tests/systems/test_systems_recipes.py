@@ -1,9 +1,8 @@
-"""Every recipe of the folder `systems` is whole, and every part is used by one and checks its options."""
+"""Every recipe of the folder `systems` is whole, and every system is used by one and checks its options."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,14 @@ import pytest
 
 from loops import each
 from podsrl.compare.runs import plan
-from podsrl.compare.systems import parts_of_slots, read_system, system_names
+from podsrl.compare.systems import read_system, system_names
 from podsrl.config.files import read_tree
 from podsrl.config.load import build, load_config
-from podsrl.config.schema import CompareConfig, RunConfig
-from podsrl.control import make_budget
+from podsrl.config.schema import CompareConfig
 from podsrl.errors import UsageError
-from podsrl.lib.options import check_options
-from podsrl.lib.parts import SLOTS
-from podsrl.lib.slots import make_slots
-from podsrl.run.before.sizes import make_parts
+from podsrl.lib.moments import SYSTEMS
+from podsrl.lib.parts import make_parts
+from podsrl.run.before.sizes import parts_of
 
 FOLDER = Path(__file__).parents[2] / "src" / "podsrl" / "config" / "recipes" / "systems"
 FILES = sorted(FOLDER.glob("*.toml"))
@@ -31,106 +28,88 @@ def test_the_names_are_the_files() -> None:
 
 
 @each("file", FILES)
-def test_a_recipe_names_known_parts_with_options_that_they_take(file: Path) -> None:
+def test_a_recipe_names_known_systems_with_options_that_they_take(file: Path) -> None:
     system = read_system(file.stem)
-    slots = parts_of_slots(system)
-    for name, keys in slots.items():
-        assert all(name in SLOTS[key].table for key in keys), (name, keys)
-        check_options(SLOTS[keys[0]].table[name], system.options.get(name, {}), where=f"options.{name}")
-    assert system.options.keys() <= slots.keys()
-    make_parts(system.config)
+    assert {*system.config.systems} <= SYSTEMS.keys()
+    parts_of(system.config)
 
 
-def test_every_part_is_used_by_a_recipe() -> None:
-    used = {
-        (key, name)
-        for each in system_names()
-        for name, keys in parts_of_slots(read_system(each)).items()
-        for key in keys
-    }
-    used.add(("budget.rollouts", load_config("auto").budget.rollouts))
-    used |= {("steer.prune", "random"), ("steer.close", "certain"), ("steer.close", "until_mixed")}
-    used.add(("loss.bound", "confident"))
-    defaults = {(option, attrgetter(option)(RunConfig())) for option in SLOTS}
-    assert {(key, name) for key, slot in SLOTS.items() for name in slot.table} - defaults <= used
+def test_every_system_is_used_by_a_recipe() -> None:
+    recipes = ("auto", *(f"systems/{name}" for name in system_names()))
+    used = {system for recipe in recipes for system in load_config(recipe).systems}
+    assert SYSTEMS.keys() - used == {"random", "certain", "until_mixed"}
 
 
-OUT_OF_RANGE: dict[tuple[str, str], dict[str, Sequence[Any]]] = {
-    ("enough", "mixed"): {"max_rounds": (0, 17), "metric": ["std"]},
-    ("rollouts", "harder"): {"most": (1, 2.5), "mode": ["et"], "std": [1], "bound": [3]},
-    ("rollouts", "bandit"): {"arms": ((), (1, 2), (4, 2)), "eta": [0.0], "gamma": [0.0], "k": [0], "price_rate": [-1]},
-    ("rollouts", "worth"): {"rows": [0], "window": [0]},
-    ("rollouts", "seek"): {"right": [-1], "wrong": [-1], "more": [0], "most": [1]},
-    ("rollouts", "neyman"): {"share": (0.0, 1.5), "least": [1], "most": [1], "memory": (-0.1, 1.1)},
-    ("rollouts", "varied"): {"rounds": (0, 17), "share": (0.0, 1.5), "growth": (0, 1.5)},
-    ("rollouts", "hints"): {
-        "most": (-0.1, 1.0),
-        "least": (-0.1, 0.9),
-        "noise": [1.0],
-        "rounds": (1, 9),
-        "target": (0.2, 1.0),
+OUT_OF_RANGE: dict[str, dict[str, Sequence[Any]]] = {
+    "certain": {"first": [1], "lowest": ["0"]},
+    "until_mixed": {"first": [1], "right": [-1], "wrong": [-1]},
+    "random": {"share": (-0.1, 1.0)},
+    "dapo": {"max_rounds": (0, 17), "metric": ["std"]},
+    "mixed": {"metric": ["std"]},
+    "dars": {"most": (1, 2.5), "mode": ["et"], "std": [1], "bound": [3]},
+    "gdro_rollouts": {"arms": ((), (1, 2), (4, 2)), "eta": [0.0], "gamma": [0.0], "k": [0], "price_rate": [-1]},
+    "worth": {"rows": [0], "window": [0]},
+    "reinforce_ada": {"right": [-1], "wrong": [-1], "more": [0], "most": [1]},
+    "aero": {"weight": [-1.0]},
+    "duet": {"share": (0.0, 1.5), "least": [1], "most": [1], "memory": (-0.1, 1.1)},
+    "vigor": {"rounds": (0, 17), "share": (0.0, 1.5), "growth": (0, 1.5)},
+    "adhint": {"most": (-0.1, 1.0), "least": (-0.1, 0.9), "noise": [1.0], "rounds": (1, 9), "target": (0.2, 1.0)},
+    "xrpo": {
+        **{"phases": (0, 17), "alpha": (0.0, 1.0), "explore": [-1], "prior": [0], "largest": [0]},
+        **{"count": [0], "size": [0], "max_characters": [0], "weight": [-1.0], "bound": [-1.0]},
     },
-    ("rollouts", "confidence"): {"phases": (0, 17), "alpha": (0.0, 1.0), "explore": [-1], "prior": [0], "largest": [0]},
-    ("questions", "dynamics"): {"forget": (1.1, -0.1), "candidates": [0]},
-    ("questions rollouts", "difficulty"): {"temperature": [0], "target": [1.5], "every": [0], "num_references": [0]},
-    ("questions rollouts", "profile"): {
+    "dps": {"forget": (1.1, -0.1), "candidates": [0]},
+    "dots": {"temperature": [0], "target": [1.5], "every": [0], "num_references": [0]},
+    "dots_rr": {"num": [0], "size": [0]},
+    "sgpo": {
         **{"num_probes": [1], "drop_above": [1.1], "unsolved_share": [1.0], "largest": [6], "most_profiled": [0]},
         "window": [0],
     },
-    ("guide", "examples"): {"count": [0], "size": [0], "max_characters": [0]},
-    ("guide", "nudge"): {"count": [0], "drop": (-0.1, 1.1), "form": ["hint"]},
-    ("prune branch", "ambiguous"): {
+    "nudgerl": {"count": [0], "drop": (-0.1, 1.1), "form": ["hint"], "weight": [-1.0]},
+    "latr": {
         **{"until": [0], "least": (-0.1, 1.1), "gap": [2], "look": [(0,)], "edits": [1.5], "suffix": [2]},
         "rouge": [-1],
         "shares": ((), ((0, 1.5),), ((3, 1.0),), ((0, 1.0), (0, 0.5))),
     },
-    ("prune branch shape", "confident"): {
+    "echo": {
         **{"widest": [0], "top": [0], "unsure": (0, 1.1), "floor": (-0.1, 1.1), "spike": [-1], "quantile": [1.5]},
         "weight": (-0.1, 0.5),
     },
-    ("rollouts prune shape", "contrast"): {"at": ([], [0], [1.5]), "more": (-1, 65), "most": (1, 1025)},
-    ("prune", "quality"): {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
-    ("prune", "states"): {"at": ([0], [2.5])},
-    ("repair", "scope"): {"share": (0, 1.5)},
-    ("enough rollouts keep", "pilot"): {
+    "trace": {"at": ([], [0], [1.5]), "more": (-1, 65), "most": (1, 1025)},
+    "arrol": {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
+    "poise": {"at": ([0], [2.5]), "ridge": [0.0], "window": [1], "warm_steps": [0]},
+    "scope": {"share": (0, 1.5)},
+    "pilot_commit": {
         **{"pilots": (1, 2.5), "lower": (-0.1, 1.0), "upper": (-0.1, 1.0, 0.9), "wide": (0, 65), "rounds": (1, 16)},
         **{"most_age": [0], "size": [0]},
     },
-    ("shape", "probe"): {"ridge": [0.0], "window": [1], "warm_steps": [0]},
-    ("shape", "anchors"): {"weight": [-1.0], "discount": (-0.1, 1.1), "state": ["page"]},
-    ("shape", "contexts"): {"weight": [-1.0]},
-    ("shape", "posterior"): {"weight": [-1.0]},
-    ("shape", "novelty"): {"weight": [-1.0], "bound": [-1.0]},
-    ("shape", "bins"): {"beta": [0], "eta": [-1], "clip": [0], "largest": [0], "gamma": [2], "hysteresis": [0.5]},
+    "gigpo": {"weight": [-1.0], "discount": (-0.1, 1.1), "state": ["page"]},
+    "gdro_prompts": {"beta": [0], "eta": [-1], "clip": [0], "largest": [0], "gamma": [2], "hysteresis": [0.5]},
 }
-"""Slots and the part in them -> values of its options that are out of their ranges."""
+"""System -> values of its options that are out of their ranges."""
 NEEDED = {
-    "quality": {"at": 8},
-    "ambiguous": {"until": 8},
-    "contrast": {"at": [8]},
-    "pilot": {"pilots": 2},
+    "random": {"at": 8},
+    "arrol": {"at": 8},
+    "latr": {"until": 8},
+    "trace": {"at": [8]},
+    "pilot_commit": {"pilots": 2},
     "scope": {"repair": "podsrl.tasks.arithmetic:repair"},
 }
-"""Part -> options without a default."""
+"""System -> options without a default."""
 
 
 @each(
-    "slots, part, option, value",
+    "system, option, value",
     [
-        (*key, name, value)
-        for key, options in OUT_OF_RANGE.items()
+        (system, name, value)
+        for system, options in OUT_OF_RANGE.items()
         for name, values in options.items()
         for value in values
     ],
 )
-def test_an_option_out_of_its_range_is_named(slots: str, part: str, option: str, value: object) -> None:
-    options = {part: {**NEEDED.get(part, {}), option: value}}
-    others = {"shape": "loss.shape", "prune": "steer.prune", "branch": "steer.branch", "repair": "replay.repair"}
-    with pytest.raises(UsageError, match=rf"^options\.{part}\.{option} = "):
-        if named := [others[slot] for slot in slots.split() if slot in others]:
-            make_slots({option: [part] for option in named}, options)
-        else:
-            make_budget(dict.fromkeys(slots.split(), part), options)
+def test_an_option_out_of_its_range_is_named(system: str, option: str, value: object) -> None:
+    with pytest.raises(UsageError, match=rf"^options\.{system}\.{option} = "):
+        make_parts([system], {system: {**NEEDED.get(system, {}), option: value}})
 
 
 def test_the_comparison_has_every_system_of_its_sums_as_an_arm(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def lines(results: list[StepResult]) -> list[dict[str, Any]]:
 
 
 def forbid_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No part of the budget or of `[steer]` may draw a random number from here on."""
+    """No part may draw a random number from here on."""
     monkeypatch.setattr(View, "rng", lambda view, name: pytest.fail(f"{name} draws"))
     monkeypatch.setattr(Live, "coins", lambda live, name: pytest.fail(f"{name} draws"))
 
@@ -47,7 +47,7 @@ def check_resumed(make: Callable[[], Trainer], folder: Path) -> list[dict[str, A
     resumed.load(newest(folder))
     assert lines(steps(resumed, 2)) == wanted
     assert_same_weights(resumed, trainer)
-    assert digest_of(resumed.parts.slots) == digest_of(trainer.parts.slots)
+    assert digest_of(resumed.parts.systems) == digest_of(trainer.parts.systems)
     return wanted
 
 

@@ -65,6 +65,8 @@ class Quality:
         window: judged rollouts that are remembered.
     """
 
+    breaks = frozenset({"free_indices"})
+
     def __init__(
         self,
         *,

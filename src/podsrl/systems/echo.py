@@ -98,7 +98,9 @@ class Confident:
         self._widest, self._top, self._unsure, self._floor = widest, top, unsure, floor
         self._spike, self._quantile, self._weight = spike, quantile, weight
         self._narrow, self._wide, self._steep = narrow, wide, steep
-        self.sets_tokens = widest > 1
+        if widest > 1:
+            self.needs = frozenset({"whole_groups", "free_indices", "no_stop_strings"})
+            self.breaks = frozenset({"settled_steps", "equal_groups"})
         self.at = () if (widest, floor, spike, weight) == (1, 0, 0, 0) else None
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
