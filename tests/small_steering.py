@@ -22,6 +22,9 @@ class Unmoved:
 class Forked:
     """Rollout 0 of every group has two forks behind its first token, and rollout 2 one with a token that is set."""
 
+    needs = frozenset({"whole_groups", "free_indices", "no_stop_strings"})
+    breaks = frozenset({"settled_steps", "equal_groups"})
+
     def __init__(self, *, token: int = 5) -> None:
         self.at, self.token = (1,), token
 

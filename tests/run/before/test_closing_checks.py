@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from made import completion
-from podsrl.config.load import load_config
 from podsrl.run.before.closing import closing_advice, kept_of_plenty, reward_bounds
-from podsrl.run.before.no_effect import without_effect
+from podsrl.run.before.sizes import parts_of
 from podsrl.score import BOUNDS, EARNED, REWARDS, Scorer
 from podsrl.select import resolve_rule
 from podsrl.types import Task
@@ -46,26 +47,46 @@ def test_every_known_reward_lies_within_its_bounds() -> None:
         assert all(BOUNDS[0] <= value <= BOUNDS[1] for value in values) and not any(map(math.isnan, values)), name
 
 
-def test_options_without_effect_are_told() -> None:
-    told = without_effect(load_config("pods", ["steer.first=8"]), 1)
-    assert "no group is closed" in told["steer.first"]
-    told = without_effect(load_config("pods", ["steer.close=until_mixed", "steer.first=64"]), 1)
-    assert "fewer than steer.first" in told["steer.close"] and "steer.first" not in told
+def advised(*overrides: str, rewards: Mapping[str, float] | None = None) -> list[str]:
+    config = config_of("rollouts.num_rollouts=32", *overrides)
+    return closing_advice(config, parts_of(config), rewards or {"correct": 1.0})
+
+
+class Enough:
+    """It closes, and does not say with how many at the earliest: 16."""
+
+    def close(self, view: Any, group: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("overrides", "first"),
+    [
+        (("systems=until_mixed", "options.until_mixed.first=32"), 32),
+        (("systems=until_mixed", "options.until_mixed.first=31"), 0),
+        (("systems=certain", "options.certain.first=40"), 40),
+        (("systems=certain", "rollouts.num_rollouts=16"), 16),
+        ((f"systems={__name__}:Enough", "rollouts.num_rollouts=16"), 16),
+        ((f"systems={__name__}:Enough",), 0),
+    ],
+)
+def test_that_no_group_is_large_enough_to_close_is_told(overrides: tuple[str, ...], first: int) -> None:
+    told = advised(*overrides)
+    assert [f"fewer than first = {first} rollouts, and none has more" in each for each in told] == [True] * bool(first)
 
 
 def test_rewards_between_the_lowest_and_the_highest_sum_are_told() -> None:
-    config = config_of("steer.close=certain")
-    [told] = closing_advice(config, {"correct": 1.0, "format": 0.1})
+    [told] = advised("systems=certain", rewards={"correct": 1.0, "format": 0.1})
     assert "sum of the 2 rewards, 0 and 1.1: those between" in told
-    assert not closing_advice(config, {"correct": 1.0, "format": 0.0}) and not closing_advice(config, {"mine:f": 1.0})
-    assert not closing_advice(config_of("steer.close=until_mixed"), {"correct": 1.0, "format": 0.1})
+    assert not advised("systems=certain", rewards={"correct": 1.0, "format": 0.0})
+    assert not advised("systems=certain", rewards={"mine:f": 1.0})
+    assert not advised("systems=until_mixed", rewards={"correct": 1.0, "format": 0.1})
 
 
-@pytest.mark.parametrize("close", ["certain", "until_mixed", "never"])
-def test_that_a_step_ahead_is_judged_too_late_is_told(close: str) -> None:
-    ahead = ("order.ahead=1", "scale.generators=1")
-    told = closing_advice(config_of(f"steer.close={close}", *ahead), {"correct": 1.0})
-    assert [each.startswith(f"steer.close = {close!r} with order.ahead = 1") for each in told] == (
-        [] if close == "never" else [True]
+@pytest.mark.parametrize("system", ["certain", "until_mixed", "dars"])
+def test_that_a_step_ahead_is_judged_too_late_is_told(system: str) -> None:
+    ahead = (f"systems={system}", "order.ahead=1", "scale.generators=1")
+    assert [each.startswith(f"close of systems = {system!r} with order.ahead = 1") for each in advised(*ahead)] == (
+        [] if system == "dars" else [True]
     )
-    assert not closing_advice(config_of(f"steer.close={close}", *ahead, "order.ahead=0"), {"correct": 1.0})
+    assert not advised(*ahead, "order.ahead=0")

@@ -65,7 +65,7 @@ def test_an_option_of_that_name_of_a_rule_of_ones_own_is_left_alone(
 def test_the_costs_of_a_run_are_written_down_where_something_reads_them() -> None:
     assert with_costs(load_config("auto")).costs == DEFAULT_COSTS["cpu"]
     assert with_costs(load_config("pods")).costs is None
-    alone = ("budget.rollouts=equal", "select.options.overhead=9")
+    alone = ("systems=", "select.options.overhead=9")
     assert with_costs(load_config("auto", alone)).costs is None
     own = load_config("auto", MEASURED)
     assert with_costs(own) == own
@@ -128,7 +128,7 @@ def test_sizes_that_cannot_be_are_refused_before_a_model_loads(override: str, me
 
 
 def test_trained_rows_that_only_max_signal_has_are_said() -> None:
-    other = ("budget.rollouts=worth", "select.num_kept=8")
+    other = ("systems=worth", "select.num_kept=8")
     assert costs_advice(load_config("pods", [*other, "options.worth.rows=8"])) == []
     [line] = costs_advice(load_config("pods", other))
     assert "options.worth.rows" in line and "keeps 8 of 64" in line

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from podsrl.config.load import load_config, with_values
-from podsrl.lib.parts import SLOTS
 from podsrl.run.before import fit as module
 from podsrl.run.before.estimate import estimate, peak, phase_bytes
 from podsrl.run.before.fit import SHARE, fit
@@ -88,7 +87,7 @@ def test_a_long_prompt_that_the_data_does_not_have_takes_no_memory() -> None:
     long, short = (sized(config, longest_prompt=length) for length in (0, 40))
     assert (long.rollouts.max_prompt_tokens, short.rollouts.max_prompt_tokens) == (512, 40)
     assert sized(config, longest_prompt=40, num_eval=9).task.num_eval == 9
-    guided = load_config("pods", ["budget.guide=" + next(iter(set(SLOTS["budget.guide"].table) - {"none"}))])
+    guided = load_config("pods", ["systems=xrpo"])
     assert sized(guided, longest_prompt=40).rollouts.max_prompt_tokens == guided.rollouts.max_prompt_tokens
 
 

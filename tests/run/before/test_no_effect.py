@@ -20,7 +20,11 @@ def test_options_that_change_nothing_here_are_named_with_the_reason() -> None:
     assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, optim={"num_epochs": 2})
     for apart in ({"rollouts": {"top_p": 0.9}}, {"rollouts": {"min_p": 0.1}}, {"lora": {"dropout": 0.1}}):
         assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)  # the sampler is not what is trained
-    for apart in ({"replay": {"groups": "fifo"}}, {"correct": {"proximal": "average"}}):  # tokens or bounds of others
+    for apart in (
+        {"systems": ["dots_rr"]},
+        {"systems": ["echo"]},
+        {"correct": {"proximal": "average"}},
+    ):  # tokens or bounds of others
         assert "loss.clip_low" not in no_effect(loss={"clip_low": 0.1}, **apart)
         assert "correct.proximal" not in no_effect(**apart) and "correct.drop" not in no_effect(**apart)
     assert "one optimizer step" in no_effect(correct={"rate": "effective"})["correct.rate"]

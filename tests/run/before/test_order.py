@@ -8,11 +8,13 @@ from loops import each
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.run.before.estimate import estimate
+from podsrl.run.before.exclusions import check_exclusions
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.order import order_notes
 from podsrl.run.before.prepare import prepare
-from podsrl.run.before.replay import check_replay, replay_notes
-from podsrl.run.before.sizes import make_parts
+from podsrl.run.before.replay import replay_notes
+from podsrl.run.before.sizes import parts_of
+from podsrl.update import resolve_advantage
 from runs import config_of
 
 FIRST = ("order.ahead=0.25", "order.take=first", "order.rest=put_off", "rollouts.num_prompts=8")
@@ -73,23 +75,24 @@ def test_the_first_lines_of_a_run_have_the_note() -> None:
 )
 def test_the_memory_of_groups_of_later_steps_is_said(overrides: tuple[str, ...], groups: int) -> None:
     config = config_of(*overrides)
-    notes = replay_notes(config, make_parts(config))
+    notes = replay_notes(config, parts_of(config))
     rollouts = config.rollouts
     product = f"keeps at most {groups} × {rollouts.num_rollouts} rollouts with up to {rollouts.max_new_tokens} tokens"
     assert [product in note for note in notes] == ([True] if groups else [])
     if groups:
         much = config_of(*overrides, "rollouts.num_prompts=20000", "rollouts.max_new_tokens=20000")
         with pytest.raises(UsageError, match=r"^order\.ahead = .* and this machine has .*: let it keep fewer groups"):
-            replay_notes(much, make_parts(much))
+            replay_notes(much, parts_of(much))
 
 
 def test_the_first_whole_groups_are_those_of_one_process() -> None:
     config = config_of(*FIRST)
-    check_replay(config, make_parts(config), 1)
-    with pytest.raises(UsageError, match=r"^order\.take = 'first' with 2 processes: .* set order\.take = 'asked'$"):
-        check_replay(config, make_parts(config), 2)
+    mean = resolve_advantage("none")
+    check_exclusions(config, parts_of(config), mean, 1)
+    with pytest.raises(UsageError, match=r"^order\.take = 'first' wants that one process trains.* with 2 processes"):
+        check_exclusions(config, parts_of(config), mean, 2)
     asked = config_of("order.ahead=2", "order.rest=run")
-    check_replay(asked, make_parts(asked), 2)
+    check_exclusions(asked, parts_of(asked), mean, 2)
 
 
 def test_key_values_of_all_that_is_under_way_stay_while_the_update_runs() -> None:

@@ -1,25 +1,25 @@
-"""What a run refuses before a model is read: in one line, which names both options, the numbers and the cure."""
+"""What a run refuses before a model is read: in one line, which names both options, the numbers and the cure.
+
+Options and systems of which one needs what another breaks stand in test_exclusions.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pytest
-import torch
-from torch import Tensor
 
 from loops import each
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.run.before.prepare import prepare
-from podsrl.types import Group, Selection
 from runs import config_of
 
 SMALL = ("rollouts.num_rollouts=32", "select.num_kept=8", "task.reward_workers=1")
 OWN = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=correct")
 BATCH = ('task.rewards={"light_rewards:varied" = 1.0}', "task.correct=correct")
-RANDOM, FORKED = ("steer.prune=random", "options.random.at=3"), ("steer.branch=small_steering:Forked",)
-CERTAIN, MIXED = ("steer.close=certain",), ("steer.close=until_mixed",)
+RANDOM, FORKED = ("systems=random", "options.random.at=3"), ("systems=small_steering:Forked",)
+CERTAIN, MIXED = ("systems=certain",), ("systems=until_mixed",)
 FIRST = ("order.ahead=1", "order.take=first", "order.rest=put_off")
 RUNS = ("order.ahead=2", "order.rest=run")
 ECHO = ("task.environment=environments:echo",)
@@ -28,49 +28,31 @@ BESIDE = "rollouts.generator=beside:beside"
 TOOLS = ("task.tools=kitchen:price",)
 
 
-def of_groups(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
-    return [torch.zeros(len(chosen.kept)) for chosen in selections]
-
-
 REFUSED = [
     # groups that are closed when their outcome is certain
-    ((*CERTAIN, "select.rule=max_reward"), "steer.close = 'certain'", "select.rule = 'max_reward'", "'max_variance'"),
-    ((*CERTAIN, "budget.keep=mixed"), "steer.close = 'certain'", "budget.keep = 'mixed'", "budget.keep = 'all'"),
-    ((*CERTAIN, "budget.enough=mixed"), "steer.close = 'certain'", "budget.enough = 'mixed'", "'one_round'"),
-    ((*CERTAIN, "loss.shape=small_parts:later_less"), "loss.shape = ('small_parts:later_less',)", "loss.shape = ()"),
-    ((*CERTAIN, "select.num_kept=0.25"), "select.num_kept = 0.25 of rollouts.num_rollouts = 32", "whole number below"),
-    ((*CERTAIN, "select.num_kept=32"), "select.num_kept = 32 of rollouts.num_rollouts = 32"),
-    ((*CERTAIN, "select.num_chunks=2"), "select.num_chunks = 2", "select.num_chunks = 1"),
-    ((*CERTAIN, "select.rule=max_signal", "select.num_kept=0.25"), "select.num_kept = 0.25"),
-    ((*CERTAIN, "budget.rollouts=harder"), "budget.rollouts = 'harder'", "budget.rollouts = 'equal'"),
-    ((*CERTAIN, "loss.advantage=test_refusals:of_groups"), "'test_refusals:of_groups'", "f(rewards)"),
-    ((*CERTAIN, *BATCH), "steer.close = 'certain'", "'light_rewards:varied'", "f(task, completion)"),
     ((*CERTAIN, *OWN), "set options.certain.lowest and"),
     ((*CERTAIN, "options.certain.lowest=1", "options.certain.highest=0"), "wanted lowest < highest"),
-    ((*CERTAIN, "options.certain.middle=1"), "options.certain", "middle"),
-    ((*CERTAIN, "steer.first=1"), "steer.first"),
-    (("steer.close=certian",), "steer.close = 'certian'", "'certain'"),
-    ((*MIXED, "select.rule=max_signal", "budget.rollouts=worth"), "steer.close = 'until_mixed'", "'worth'"),
+    ((*CERTAIN, "options.certain.middle=1"), "options.certain.middle = 1: there is no such option"),
+    ((*CERTAIN, "options.certain.first=1"), "options.certain.first = 1: wanted at least 2"),
+    (("systems=certian",), "systems = 'certian'", "'certain'"),
     # rollouts that are watched, and forks
-    ((*FORKED, *MIXED), "steer.close = 'until_mixed'", "steer.branch = 'small_steering:Forked'", "'never'"),
-    ((*FORKED, "select.num_chunks=2"), "select.num_chunks = 2", "steer.branch = ", "of up to 35 rollouts"),
-    (("steer.prune=random", "options.random.at=16"), "16 tokens", "max_new_tokens = 16", "at most 15"),
-    (("steer.prune=random",), "options.random"),
-    (("steer.prune=random", "options.random={at=3,share=1.0}"), "options.random.share"),
-    (("steer.prune=small_steering:nothing",), "steer.prune = ", "no 'nothing' in 'small_steering'"),
-    ((*RANDOM, *ECHO), "steer.prune = 'random'", "environments:echo", "'never'"),
+    (
+        (*FORKED, "select.num_chunks=2"),
+        "select.num_chunks = 2",
+        "systems = small_steering:Forked",
+        "of up to 35 rollouts",
+    ),
+    (("systems=random", "options.random.at=16"), "16 tokens", "max_new_tokens = 16", "at most 15"),
+    (("systems=random",), "options.random.at is not set"),
+    (("systems=random", "options.random={at=3,share=1.0}"), "options.random.share = 1.0: wanted less than 1"),
+    (("systems=small_steering:nothing",), "systems = 'small_steering:nothing'", "no 'nothing' in 'small_steering'"),
+    (("systems=random,random", "options.random.at=3"), "systems", "random"),
     # what a generator cannot
-    ((*FORKED, "rollouts.generator=vllm+http://127.0.0.1:9"), "steer.branch = ", "vllm+http", "'watch'", "'engine'"),
-    ((*RANDOM, "rollouts.generator=vllm"), "steer.prune = 'random'", "'vllm'", "'watch'", "'engine'"),
+    ((*FORKED, "rollouts.generator=vllm+http://127.0.0.1:9"), "Forked'", "vllm+http", "'watch'", "'engine'"),
+    ((*RANDOM, "rollouts.generator=vllm"), "systems = 'random'", "'vllm'", "'watch'", "'engine'"),
     ((*FIRST, "rollouts.generator=vllm", "rollouts.stop_strings=['x']"), "order.rest = 'put_off'", "['x']", "'engine'"),
     (AHEAD, "order.ahead = 1 ", "'engine'", "'beside'", "scale.generators = 1", "set order.ahead = 0"),
     # what is under way
-    ((*FIRST, "budget.enough=mixed"), "order.take = 'first'", "budget.enough = 'mixed'", "'one_round'"),
-    ((*FIRST, "budget.rollouts=harder"), "order.take = 'first'", "budget.rollouts = 'harder'", "'equal'"),
-    ((*FIRST, *MIXED), "order.take = 'first'", "steer.close = 'until_mixed'", "steer.close = 'never'"),
-    ((*FIRST, *RANDOM), "order.rest = 'put_off'", "steer.prune = 'random'", "steer.prune = 'never'"),
-    ((*FORKED, "steer.prune=quality", "options.quality.at=2"), "steer.prune = 'quality'", "steer.branch = ", "index"),
-    ((*RUNS, *FORKED), "order.rest = 'run'", "steer.branch = ", "order.rest = 'finish'"),
     (("order.take=first",), "order.take = 'first' has no effect with order.ahead = 0: set order.ahead above 0"),
     (("order.rest=run",), "order.rest = 'run' has no effect with order.ahead = 0"),
     (("order.most_age=2",), "order.most_age = 2 has no effect with order.ahead = 0"),
@@ -140,7 +122,7 @@ def test_orders_that_go_with_the_rest_of_a_run(overrides: Sequence[str]) -> None
         (*CERTAIN, "select.rule=max_signal"),
         (*CERTAIN, "loss.advantage=leave_one_out"),
         (*CERTAIN, *OWN, "options.certain.lowest=0", "options.certain.highest=9"),
-        (*MIXED, "select.rule=max_signal", "budget.keep=mixed", "budget.enough=mixed"),
+        ("systems=until_mixed,dapo", "select.rule=max_signal"),
     ],
 )
 def test_closing_goes_with_what_reads_kept_rewards_alone(overrides: Sequence[str]) -> None:
@@ -155,9 +137,9 @@ def test_an_evaluation_is_not_watched_so_any_generator_does() -> None:
 @each(
     "system, overrides, named",
     [
-        ("dots", ("options.difficulty.num_references=505",), ("num_references = 505", "504")),
-        ("dots", ("rollouts.num_prompts=505",), ("num_prompts = 505", "'difficulty'", "504")),
-        ("dps", ("rollouts.num_prompts=505",), ("num_prompts = 505", "'dynamics'", "504")),
+        ("dots", ("options.dots.num_references=505",), ("num_references = 505", "504")),
+        ("dots", ("rollouts.num_prompts=505",), ("num_prompts = 505", "'dots'", "504")),
+        ("dps", ("rollouts.num_prompts=505",), ("num_prompts = 505", "'dps'", "504")),
     ],
 )
 def test_a_part_may_refuse_a_set_that_is_too_small(system: str, overrides: Sequence[str], named: Sequence[str]) -> None:

@@ -1,9 +1,9 @@
-"""The largest step that a budget may ask decides what is checked and estimated before the weights load."""
+"""The largest step that systems may ask decides what is checked and estimated before the weights load."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,13 +21,13 @@ from podsrl.report import numbers
 from podsrl.run.before.estimate import estimate
 from podsrl.run.before.model_shape import read_shape
 from podsrl.run.before.prepare import find
-from podsrl.run.before.sizes import at_most, make_parts
+from podsrl.run.before.sizes import at_most, parts_of
 
 
 class UpTo:
     """Asks up to `size` rollouts of a question, and says so."""
 
-    def __init__(self, size: int, groups: int) -> None:
+    def __init__(self, *, size: int = 32, groups: int = 1) -> None:
         self.size, self.groups = size, groups
 
     def rollouts(self, view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
@@ -37,26 +37,25 @@ class UpTo:
         return max(num_prompts, self.groups), self.size
 
 
-def up_to(*, size: int = 32, groups: int = 1) -> UpTo:
-    return UpTo(size, groups)
+class Silent:
+    """Asks for what is asked."""
 
-
-def silent() -> Callable[[View, Sequence[Ask]], Sequence[Ask]]:
-    return lambda view, asks: asks
+    def rollouts(self, view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
+        return asks
 
 
 @pytest.fixture(autouse=True)
 def module(monkeypatch: pytest.MonkeyPatch) -> None:
     own = ModuleType("own_sizes")
-    own.up_to, own.silent = up_to, silent  # type: ignore[attr-defined]
+    own.UpTo, own.Silent = UpTo, Silent  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "own_sizes", own)
 
 
-def config_of(*overrides: str, part: str = "up_to", **options: int) -> RunConfig:
+def config_of(*overrides: str, part: str = "UpTo", **options: int) -> RunConfig:
     table = [f'options={{"own_sizes:{part}" = {{{", ".join(f"{k} = {v}" for k, v in options.items())}}}}}']
     kept = [] if any(override.startswith("select.num_kept") for override in overrides) else ["select.num_kept=4"]
     sizes = ("rollouts.num_rollouts=8", *kept, "task.num_eval=4", "task.digits=1")
-    return load_config("pods", [*sizes, f"budget.rollouts=own_sizes:{part}", *(table if options else []), *overrides])
+    return load_config("pods", [*sizes, f"systems=own_sizes:{part}", *(table if options else []), *overrides])
 
 
 def check(config: RunConfig) -> None:
@@ -67,23 +66,23 @@ def test_the_largest_round_is_that_of_the_part_that_says_the_most() -> None:
     config = config_of(size=32, groups=20)
     rollouts = at_most(config).rollouts
     assert (rollouts.num_prompts, rollouts.num_rollouts) == (20, 32)
-    assert at_most(config, make_parts(config)) == at_most(config)
-    assert at_most(config_of(part="silent")).rollouts == config_of().rollouts
-    assert at_most(config).budget == config.budget
+    assert at_most(config, parts_of(config)) == at_most(config)
+    assert at_most(config_of(part="Silent")).rollouts == config_of().rollouts
+    assert at_most(config).systems == config.systems
 
 
-def test_num_kept_may_be_any_size_that_the_budget_may_ask() -> None:
+def test_num_kept_may_be_any_size_that_the_systems_may_ask() -> None:
     check(config_of("select.num_kept=16"))
     check(config_of("select.num_kept=32"))
     check(config_of("select.num_kept=32", "select.num_chunks=1", size=32))
-    wanted = r"^select.num_kept = 33 is more than rollouts.num_rollouts = 8 .*rollouts = 'own_sizes:up_to'.* 32 of a"
+    wanted = r"^select.num_kept = 33 is more than rollouts.num_rollouts = 8 \(systems = own_sizes:UpTo asks .* 32 of a"
     with pytest.raises(UsageError, match=wanted):
         check(config_of("select.num_kept=33"))
     with pytest.raises(UsageError, match=r"^select.num_kept = 9 is more than rollouts.num_rollouts = 8; keep at most"):
-        check(config_of("select.num_kept=9", part="silent"))
+        check(config_of("select.num_kept=9", part="Silent"))
 
 
-def test_keep_all_needs_no_number_where_a_budget_decides_the_sizes() -> None:
+def test_keep_all_needs_no_number_where_a_system_decides_the_sizes() -> None:
     for num_kept in ("2", "64", "0.5"):
         config = config_of("select.rule=keep_all", f"select.num_kept={num_kept}")
         check(config)
@@ -93,15 +92,15 @@ def test_keep_all_needs_no_number_where_a_budget_decides_the_sizes() -> None:
 
 def test_chunks_of_groups_that_may_be_unequal_are_an_error() -> None:
     check(config_of("select.num_chunks=2", size=8))
-    check(config_of("select.num_chunks=2", part="silent"))
-    wanted = r"^select.num_chunks = 2 cuts equal groups, and budget.rollouts = 'own_sizes:up_to' makes unequal ones"
+    check(config_of("select.num_chunks=2", part="Silent"))
+    wanted = r"^select.num_chunks = 2 cuts equal groups, and systems = own_sizes:UpTo makes unequal ones"
     for num_kept in ("4", "0.5"):
         with pytest.raises(UsageError, match=wanted):
             check(config_of("select.num_chunks=2", f"select.num_kept={num_kept}"))
 
 
 def test_a_round_that_no_memory_holds_is_an_error() -> None:
-    wanted = r"^budget.rollouts = 'own_sizes:up_to' with up to 5000 groups in a round of up to 4000 .*memory holds all"
+    wanted = r"^systems = own_sizes:UpTo with up to 5000 groups in a round of up to 4000 .*memory holds all"
     with pytest.raises(UsageError, match=wanted):
         check(config_of(size=4000, groups=5000))
 
@@ -154,21 +153,21 @@ def test_what_has_no_effect_is_said_only_where_it_is_sure() -> None:
     def no_effect(*overrides: str) -> dict[str, str | None]:
         return {option.key: option.no_effect for option in preview_run(load_config("pods", overrides)).options}
 
-    rule, budget = ("select.rule=random", "select.num_kept=0.999"), "budget.rollouts=own_sizes:silent"
+    rule, budget = ("select.rule=random", "select.num_kept=0.999"), "systems=own_sizes:Silent"
     assert "every rule keeps all" in str(no_effect(*rule)["select.rule"])
     assert no_effect(*rule, budget)["select.rule"] is None
 
 
 def test_the_largest_group_is_that_with_its_forks() -> None:
-    assert at_most(load_config("pods", ["steer.branch=small_steering:Forked"])).rollouts.num_rollouts == 64 + 3
-    pruned = ["steer.prune=random", "options.random.at=3"]
+    assert at_most(load_config("pods", ["systems=small_steering:Forked"])).rollouts.num_rollouts == 64 + 3
+    pruned = ["systems=random", "options.random.at=3"]
     assert at_most(load_config("pods", pruned)).rollouts.num_rollouts == 64
 
 
 def test_a_part_is_asked_for_its_most_of_the_groups_under_way_too() -> None:
     options = ["order.ahead=0.5", "order.take=first", "order.rest=put_off", "rollouts.num_prompts=4"]
     assert at_most(load_config("mixed", options)).rollouts.num_prompts == 6
-    nudged = [*options, "rollouts.num_rollouts=4", "select.num_kept=4", "budget.guide=nudge", "options.nudge.count=6"]
-    hints = "options.nudge.hints=podsrl.tasks.arithmetic:first_words"
-    with pytest.raises(UsageError, match=r"nudge"):
+    nudged = [*options, "rollouts.num_rollouts=4", "select.num_kept=4", "systems=nudgerl", "options.nudgerl.count=6"]
+    hints = "options.nudgerl.hints=podsrl.tasks.arithmetic:first_words"
+    with pytest.raises(UsageError, match=r"options\.nudgerl\.count = 6"):
         at_most(load_config("mixed", [*nudged, hints]))
