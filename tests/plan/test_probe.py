@@ -27,7 +27,10 @@ def test_a_system_with_other_rollouts_is_refused_before_the_model_loads(
 
 
 def test_a_system_that_only_reads_rollouts_is_planned() -> None:
-    assert probing_config(load_config("pods", ["systems=gdro_prompts,worth,sapo"])).systems == ("gdro_prompts", "sapo")
+    assert probing_config(load_config("pods", ["systems=gdro_prompts,worth,dots_rr"])).systems == (
+        "gdro_prompts",
+        "dots_rr",
+    )
 
 
 @pytest.mark.parametrize(
