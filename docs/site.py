@@ -42,9 +42,13 @@ REFERENCE = {
     "podsrl.control.fixed": ["podsrl.control.fixed"],
     "podsrl.systems": [
         *("podsrl.systems.dapo.DynamicSampling", "podsrl.systems.dars.Harder", "podsrl.systems.dots.Difficulty"),
-        *("podsrl.systems.dps.Dynamics", "podsrl.systems.gdro.Bandit", "podsrl.systems.gdro.BinWeights"),
+        *(
+            "podsrl.systems.dps.Dynamics",
+            "podsrl.systems.gdro_rollouts.Bandit",
+            "podsrl.systems.gdro_prompts.BinWeights",
+        ),
         *("podsrl.systems.sgpo.Profile", "podsrl.systems.xrpo.Confidence", "podsrl.systems.xrpo.Examples"),
-        *("podsrl.systems.xrpo.Novelty", "podsrl.systems.reinforce_ada.Seek", "podsrl.systems.reinforce_ada.pool_mean"),
+        *("podsrl.systems.xrpo.Novelty", "podsrl.systems.reinforce_ada.Seek", "podsrl.systems.reinforce_ada.PoolMean"),
         *("podsrl.systems.vigor.Varied", "podsrl.systems.duet.Neyman", "podsrl.systems.aero.drop_surplus"),
         *(
             "podsrl.systems.poise.States",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 
 from made import group_of
 from podsrl.config.load import load_config
-from podsrl.config.schema import BudgetConfig
-from podsrl.control import Ask, View, make_budget
-from podsrl.lib.parts import SLOTS
+from podsrl.control import Ask, Budget, View
+from podsrl.lib.moments import MOMENTS
+from podsrl.lib.parts import Parts, make_parts
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
@@ -26,9 +25,8 @@ BLOCKS = {
     block.split(".py")[0].removeprefix("# "): block
     for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 }
-[TOML] = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+TOMLS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
 SMALL = ("rollouts.num_prompts=3",)
-NAMES = {"enough": "one_round", "questions": "stream", "rollouts": "equal"}
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +42,18 @@ def view(position: int = 0, groups: tuple[Group, ...] = (), place: int = 0) -> V
     return View(step=6, round=place, num_prompts=3, num_rollouts=8, num_train=100, seed=0, stream=stream, groups=groups)
 
 
+def made(system: str, **options: Any) -> tuple[Parts, Budget]:
+    parts = make_parts([system], {system: options})
+    return parts, Budget(parts)
+
+
 def group(index: int, *rewards: float, **changes: Any) -> Group:
     return group_of(f"s6/0/{index}", *rewards, index=index, step=6, **changes)
 
 
 def test_the_config_of_the_page_grows_hard_groups_and_all_of_them_train(tmp_path: Path) -> None:
-    recipe = resources.files("podsrl.config").joinpath("recipes", "pods.toml").read_text()
-    (tmp_path / "hard.toml").write_text(recipe + TOML)
+    [text] = [each for each in TOMLS if "extends" in each]
+    (tmp_path / "hard.toml").write_text(text)
     trainer = Trainer(load_config(tmp_path / "hard.toml", options(*SMALL)))
     plain = Trainer(config_of(*SMALL))
     result, one_round = training_step(trainer), training_step(plain)
@@ -69,7 +72,7 @@ def test_the_config_of_the_page_grows_hard_groups_and_all_of_them_train(tmp_path
 
 
 def test_the_probe_of_the_page_trains_on_mixed_questions_alone() -> None:
-    budget = make_budget({**NAMES, "rollouts": "my_probe:mixed_alone"}, {"my_probe:mixed_alone": {"size": 2}})
+    _, budget = made("my_probe:MixedAlone", size=2)
     first = view()
     asks = budget.ask(first)
     assert [(ask.num_rollouts, ask.is_trained) for ask in asks] == [(2, False)] * 3
@@ -80,26 +83,21 @@ def test_the_probe_of_the_page_trains_on_mixed_questions_alone() -> None:
 
 
 def test_the_part_of_the_page_that_remembers_puts_solved_questions_last_also_after_a_resume() -> None:
-    def budget_of(**state: Any) -> Any:
-        budget = make_budget({**NAMES, "questions": "my_questions:Unsolved"}, {})
-        if state:
-            budget.slots.restore(state["restored"])
-        return budget
-
     drawn = Stream(100, seed=0).draw(6)
-    budget = budget_of()
+    parts, budget = made("my_questions:Unsolved")
     assert [ask.index for ask in budget.ask(view())] == drawn[:3]
-    budget.slots.learn([group(drawn[0], 1.0, 1.0), group(drawn[1], 1.0, 0.0)])
-    later = budget_of(restored=budget.slots.state())
+    parts.learn([group(drawn[0], 1.0, 1.0), group(drawn[1], 1.0, 0.0)])
+    resumed, later = made("my_questions:Unsolved")
+    resumed.restore(parts.state())
     assert [ask.index for ask in budget.ask(view())] == [ask.index for ask in later.ask(view())] == drawn[1:4]
 
 
 def test_the_part_of_the_page_that_keeps_trains_on_the_first_mixed_groups() -> None:
-    budget = make_budget({"keep": "my_keep:mixed_half"}, {})
+    _, budget = made("my_keep:MixedHalf")
     groups = (group(1, 0, 0), group(2, 0, 1), group(3, 1, 1), group(4, 1, 0))
     assert budget.trained(view(groups=groups)) == {"s6/0/2"}
 
-    trainer = Trainer(config_of(*SMALL, "budget.keep=my_keep:mixed_half"))
+    trainer = Trainer(config_of(*SMALL, "systems=my_keep:MixedHalf"))
     result = training_step(trainer)
     everything = (*result.groups, *result.left_out)
     assert len(everything) == 3 and len(result.groups) <= 1
@@ -108,25 +106,13 @@ def test_the_part_of_the_page_that_keeps_trains_on_the_first_mixed_groups() -> N
     assert line["rollouts/all"] + line["rollouts/left_out"] == 24
 
 
-def test_the_table_of_the_page_has_every_part_that_ships_with_its_slots() -> None:
-    slots: dict[str, list[str]] = {}
-    for short, default in BudgetConfig().model_dump().items():
-        for name in SLOTS[f"budget.{short}"].table:
-            if name != default:
-                slots.setdefault(name, []).append(f"`{short}`")
-    rows = dict(
-        re.findall(
-            r"^\| `(\w+)` \| (`\w+`(?:, `\w+`)*) \| .*\| `(?:systems/)?\w+`(?:, `systems/\w+`)* \|$",
-            PAGE,
-            flags=re.MULTILINE,
-        )
-    )
-    assert rows == {name: ", ".join(own) for name, own in slots.items()}
+def test_the_table_of_the_page_has_every_moment() -> None:
+    rows = re.findall(r"^\| `(\w+\(.*?\))` \|", PAGE.partition("\n## ")[0], flags=re.MULTILINE)
+    assert sorted(rows) == sorted(moment.shape for moment in MOMENTS.values())
 
 
 def test_the_wait_of_the_page_asks_half_of_a_group_a_step_later() -> None:
-    options = ("replay.wait=my_wait:one_step", "budget.rollouts=my_wait:in_two")
-    trainer = Trainer(config_of(*SMALL, *options))
+    trainer = Trainer(config_of(*SMALL, "systems=my_wait:InTwo"))
     first, second, third = (training_step(trainer) for _ in range(3))
     assert first.groups == () and [len(group.rollouts) for group in second.groups] == [8] * 3
     assert [group.step for group in second.groups] == [0] * 3 and [group.step for group in third.groups] == [1] * 3
