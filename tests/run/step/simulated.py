@@ -245,10 +245,10 @@ def generated(closing: Closing, engine: Any, judge: Told, sizes: Mapping[str, in
 
 
 def certain(num_kept: int, bounds: tuple[float, float] = (0.0, 1.0)) -> EarlyClose:
-    """`steer.close = "certain"`."""
+    """`systems = ["certain"]`, with the first two rollouts at the earliest."""
     part = Certain()
     part.check_rewards(num_kept, bounds)
-    return EarlyClose(part.close, "steer.close = 'certain'", 2)
+    return EarlyClose(part.close, "close of systems = 'certain'", 2)
 
 
 class Rewards(dict[Key, float]):

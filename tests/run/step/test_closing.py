@@ -13,7 +13,7 @@ import pytest
 from loops import each
 from made import completion, group_of
 from podsrl.control import View
-from podsrl.control.close import until_mixed
+from podsrl.control.close import UntilMixed
 from podsrl.errors import UsageError
 from podsrl.run.before.closing import kept_of_plenty
 from podsrl.run.step.closing import Closing, EarlyClose, Whole
@@ -64,7 +64,7 @@ class Counting(Told):
 
 
 def mixed(first: int) -> EarlyClose:
-    return EarlyClose(until_mixed(), "steer.close = 'until_mixed'", first)
+    return EarlyClose(UntilMixed().close, "close of systems = 'until_mixed'", first)
 
 
 def indices(each: Open) -> list[int]:
@@ -174,18 +174,18 @@ def test_a_close_that_takes_back_that_it_had_enough_is_named() -> None:
     def fickle(view: View, group: Group) -> bool:
         return [rollout.completion.index for rollout in group.rollouts][:1] == [1] and len(group.rollouts) == 2
 
-    closing = EarlyClose(fickle, "steer.close = 'mine:fickle'", 2)
+    closing = EarlyClose(fickle, "close of systems = 'mine:Fickle'", 2)
     keys = [("q", i) for i in range(4)]
     engine = Simulated(dict(zip(keys, [9, 1, 1, 30], strict=True)), 4)
-    with pytest.raises(UsageError, match=r"steer\.close = 'mine:fickle' had enough of group 'q'.*first 3"):
+    with pytest.raises(UsageError, match=r"^close of systems = 'mine:Fickle' had enough of group 'q'.*first 3"):
         generated(closing, engine, Told(dict.fromkeys(keys, 0.0)), {"q": 4})
 
 
 @pytest.mark.parametrize("answer", ["yes", 1, None, NAN])
 def test_an_answer_that_is_no_verdict_is_named(answer: Any) -> None:
     keys = [("q", i) for i in range(4)]
-    closing = EarlyClose(lambda view, group: answer, "steer.close = 'mine:odd'", 2)
-    with pytest.raises(UsageError, match=r"steer\.close = 'mine:odd' returned .*; wanted True or False"):
+    closing = EarlyClose(lambda view, group: answer, "close of systems = 'mine:Odd'", 2)
+    with pytest.raises(UsageError, match=r"^close of systems = 'mine:Odd' returned .*; wanted True or False"):
         generated(closing, Simulated(dict.fromkeys(keys, 1), 4), Told(dict.fromkeys(keys, 0.0)), {"q": 4})
 
 

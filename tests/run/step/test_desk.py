@@ -142,7 +142,7 @@ class Stopping(Generator):
 
 
 def test_rollouts_that_are_postponed_go_on_when_their_group_is_asked_again() -> None:
-    plain, trainer = (small_trainer("budget.rollouts=small_parts:twice") for _ in range(2))
+    plain, trainer = (small_trainer("systems=small_parts:Twice") for _ in range(2))
     trainer.engine = Stopping(trainer.engine, {1, 2, 6})
     expected, found = plain.sample(), trainer.sample()
     again = {group.id for group in expected.seen if len(group.rollouts) > 8}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from podsrl.errors import UsageError
-from podsrl.lib.slots import Filled
-from podsrl.run.step.together import TogetherTalks
+from podsrl.lib.parts import Call
+from podsrl.run.step.together import TogetherTalk, TogetherTalks
 from podsrl.types import Completion, FinishReason
 
 
@@ -28,9 +28,14 @@ class Odd:
         return [one.index for one in rollouts if one.is_postponed and one.index % 2] if not self.answer else self.answer
 
 
+def talk_of(part: Odd) -> TogetherTalk:
+    talks = TogetherTalks(Call("together of systems = 'mine:Odd'", part.together, part))
+    return talks(None)  # type: ignore[arg-type]  # not read
+
+
 def test_a_group_is_shown_once_in_the_order_of_its_indices_and_what_does_not_go_on_is_pruned() -> None:
     part = Odd()
-    talk = TogetherTalks(Filled("steer.prune = 'odd'", lambda live: [], part))(None)  # type: ignore[arg-type]  # not read
+    talk = talk_of(part)
     came = [
         done("a", 3),
         done("b", 0, "stop"),
@@ -55,9 +60,9 @@ def test_a_group_is_shown_once_in_the_order_of_its_indices_and_what_does_not_go_
 
 @pytest.mark.parametrize(("answer", "named"), [([0], r"\{0\}"), ([9, 1], r"\{9\}"), (7, "TypeError")])
 def test_an_answer_that_names_others_is_one_line(answer: Any, named: str) -> None:
-    talk = TogetherTalks(Filled("steer.prune = 'odd'", lambda live: [], Odd(answer)))(None)  # type: ignore[arg-type]  # not read
+    talk = talk_of(Odd(answer))
     for one in (done("a", 0, "stop"), done("a", 1)):
         talk.takes(one)
-    with pytest.raises(UsageError, match=rf"steer\.prune = 'odd'.*{named}") as error:
+    with pytest.raises(UsageError, match=rf"^together of systems = 'mine:Odd'.*{named}") as error:
         list(talk.answers(is_idle=True))
     assert "\n" not in str(error.value)

@@ -193,7 +193,7 @@ def test_one_turn_is_as_without_an_environment() -> None:
 def test_closed_groups_are_those_of_whole_ones() -> None:
     few = ("rollouts.num_rollouts=24", "select.num_kept=6", "task.rewards={correct=1.0}")
     plain = training_step(trainer_of(environments.echo, *few))
-    closed = training_step(trainer_of(environments.echo, *few, "steer.close=certain", "steer.first=4"))
+    closed = training_step(trainer_of(environments.echo, *few, "systems=certain", "options.certain.first=4"))
     kept = [[(s.group_id, s.completion.token_ids, s.advantage) for s in each.samples] for each in (plain, closed)]
     assert kept[0] == kept[1]
     assert sum(len(group.rollouts) for group in closed.groups) < sum(len(group.rollouts) for group in plain.groups)
