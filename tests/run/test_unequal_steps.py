@@ -85,7 +85,7 @@ def test_a_run_of_unequal_groups_has_its_logs_and_its_page(pods: Any, tmp_path: 
     code, _, err = pods("train", "mixed", *words[:-1], "--dry-run")
     assert code == 0, err
     code, _, err = pods("plan", "mixed", *words[:-1])
-    assert code == 2 and err.startswith("error: systems = ('small_budgets:ByLength',): pods plan predicts only")
+    assert code == 2 and err.startswith("error: rollouts of systems = 'small_budgets:ByLength': pods plan predicts")
 
 
 FAILING = flags(
