@@ -1,4 +1,4 @@
-"""What a step does where no part decides: P questions of the stream with n rollouts each, in one round, all trained on."""
+"""What a step does where no part decides: P questions of the stream, n rollouts each, in one round, all trained on."""
 
 from __future__ import annotations
 

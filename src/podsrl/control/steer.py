@@ -89,7 +89,8 @@ class Steering:
             acts += found
             if ended := {act.key for act in found if isinstance(act, End)}:
                 live = live.only([i for i, key in enumerate(live.keys) if key not in ended])
-        return sorted(acts, key=lambda act: (not isinstance(act, End), act.key[1]))  # a fork has its group's next index
+        gone = {act.key for act in acts if isinstance(act, End)}
+        return sorted(acts, key=lambda act: -1 if act.key in gone else act.key[1])  # a fork has its group's next index
 
     def pack(self) -> bytes:
         """The parts as bytes, with what they have learned.

@@ -20,7 +20,7 @@ def reader(name: str, *, option: str, wanted: str, fits: Callable[[Any], bool]) 
             function fails, or something else is found.
 
     Example:
-        >>> read = reader("solution", option="options.hints.solution", wanted="a text", fits=str.strip)
+        >>> read = reader("solution", option="options.adhint.solution", wanted="a text", fits=str.strip)
         >>> read(Task(id="a", prompt="7 + 5 =", answer="12", columns={"solution": "7 + 5 = 12"}))
         '7 + 5 = 12'
     """
