@@ -36,7 +36,7 @@ OWN = ("InTwoRounds", "Least", "Twice", "Thrice", "Probed", "Growing", "Hinted",
 LAST = ("gigpo", "small_parts:LaterLess")
 """They give one advantage per token, which some shapes do not take."""
 SMALL: Mapping[str, Mapping[str, Any]] = {
-    "adhint": {"solution": "podsrl.tasks.arithmetic:worked_solution"},
+    "adhint": {"solution": "podsrl.tasks.arithmetic:worked_solution", "rounds": 2},
     "aero": {"right": 1, "wrong": 0, "more": 2, "most": 8},
     "dars": {"most": 8},
     "dots": {"num_references": 3, "num_rollouts": 3, "num_candidates": 8},
@@ -163,8 +163,10 @@ def of_recipes() -> dict[str, dict[str, Any]]:
         config = load_config(name)
         moments = frozenset().union(*map(_moments_of, config.systems))
         if moments and not moments & {"look", "close"} and "sapo" not in config.systems:
-            options = {system: SMALL.get(system, config.options.get(system, {})) for system in config.systems}
-            found[name] = {"systems": list(config.systems), "options": options}
+            options = {system: {**config.options.get(system, {}), **SMALL.get(system, {})} for system in config.systems}
+            tree = {"systems": list(config.systems), "options": options}
+            if tree not in found.values():
+                found[name] = tree
     return found | {"auto": {**found["auto"], "more": ("select.rule=max_signal",)}}
 
 

@@ -11,11 +11,11 @@ import torch
 
 from loops import each
 from made import selection
-from podsrl.control import make_budget
 from podsrl.lib.rounding import are_equal, has_signal
 from podsrl.run.group_log import group_line, parse_group
 from podsrl.select import max_signal
-from podsrl.systems.aero import drop_surplus, posterior
+from podsrl.systems.aero import Posterior, drop_surplus
+from podsrl.systems.dapo import Mixed
 from podsrl.systems.vigor import _variance
 from podsrl.types import Group, group_of_rewards
 from podsrl.update import ADVANTAGES, group_advantages, step_advantages, to_samples
@@ -69,8 +69,8 @@ def test_advantages_are_exactly_0(name: str) -> None:
 def test_everything_that_asks_whether_a_group_teaches_answers_alike(rewards: list[float], is_equal: bool) -> None:
     group = group_of(rewards)
     kept = selection(group, range(6))
-    trained = make_budget({"keep": "mixed"}, {"mixed": {"metric": "reward"}}).trained(view(1, 6, groups=(group,)))
-    [constant] = posterior()([group], [kept], [torch.zeros(6)])
+    trained = Mixed(metric="reward").keep(view(1, 6, groups=(group,)))
+    [constant] = Posterior().shape([group], [kept], [torch.zeros(6)])
     samples = to_samples([group], [kept], [torch.tensor([1.0, -1.0] * 3)])
     assert parse_group(json.loads(json.dumps(group_line(1, group, kept, samples)))).is_zero_signal == is_equal
     assert (max_signal([group], 6) == [[0, 1]]) == is_equal
