@@ -238,6 +238,12 @@ def test_older_keys_are_told_from_todays() -> None:
     ] == []
 
 
+def test_the_loader_answers_an_older_key() -> None:
+    with pytest.raises(UsageError, match=r"budget\.rollouts is written systems = .* --upgrade FILE") as caught:
+        load_config(None, ["budget.rollouts=harder", "loss.shape=votes"])
+    assert "loss.shape is written systems" in str(caught.value)
+
+
 def test_the_command_prints_a_file_that_loads(pods: Pods, tmp_path: Path) -> None:
     (tmp_path / "old.toml").write_text(f"# mine\n{DARS}")
     code, printed, _ = pods("config", "--upgrade", "old.toml")
