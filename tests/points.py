@@ -131,7 +131,7 @@ def covering() -> tuple[Point, ...]:
     wanted = dict.fromkeys(pair for pair in combinations(names_of_parts(), 2) if _can_stand(pair))
     found: list[Point] = []
     while wanted:
-        names = next(iter(wanted))
+        names: tuple[str, ...] = next(iter(wanted))
         while (larger := _larger(names, wanted)) is not None:
             names = larger
         found.append(Point(names))
@@ -158,7 +158,7 @@ def _can_stand(names: Sequence[str]) -> bool:
 def of_recipes() -> dict[str, dict[str, Any]]:
     """`auto` and every recipe of systems, but those that look at running rollouts or are up to what other runs write ->
     its systems; `auto` has its rule, too."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in ("auto", *(each for each in recipe_names() if each.startswith("systems/"))):
         config = load_config(name)
         moments = frozenset().union(*map(_moments_of, config.systems))

@@ -149,7 +149,7 @@ def test_one_part_may_decide_several_moments(monkeypatch: pytest.MonkeyPatch) ->
 def test_parts_of_several_systems_are_asked_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the five moments is another's, and the guide sees what `rollouts` made of the asks."""
     module = ModuleType("own_five")
-    answers = {
+    answers: dict[str, Callable[..., Any]] = {
         "enough": lambda view: 2 if view.round == 0 else 0,
         "questions": lambda view, count: [7, 3][:count],
         "rollouts": lambda view, asks: [replace(ask, num_rollouts=ask.index) for ask in asks],

@@ -67,10 +67,11 @@ def test_a_part_is_shown_its_counts_alone_and_a_later_one_what_an_earlier_one_le
 def test_the_order_of_the_systems_decides_who_sees_first(seed: int) -> None:
     options, shown = {"random": {"at": 1, "share": 0.6}}, live([1] * 9, seed=seed)
     ended = {act.key for act in Random(at=1, share=0.6).look(shown)}
-    forked = [Fork(("a", 0), 2), Fork(("a", 2), token=5)]
+    forked = [Fork(("a", 2), token=5), Fork(("a", 0), 2)]  # as the part gives them
+    forked.sort(key=lambda act: -1 if act.key in ended else act.key[1])
     for systems, forks in (
         (["random", FORKED], [act for act in forked if act.key not in ended]),
-        ([FORKED, "random"], sorted(forked, key=lambda act: act.key not in ended)),  # before their source ends
+        ([FORKED, "random"], forked),  # before their sources end
     ):
         acts = Steering(systems, options).look(shown)
         assert {act.key for act in acts if isinstance(act, End)} == ended
@@ -96,7 +97,7 @@ def test_parts_arrive_in_another_process_with_options_and_state() -> None:
 
 def test_of_a_system_of_several_parts_what_looks_arrives_in_another_process() -> None:
     """The options of its other parts go with it, and are read again there."""
-    options = {"xrpo": {"count": 1}, "poise": {"at": [3], "ridge": 2.0}}
+    options: dict[str, dict[str, Any]] = {"xrpo": {"count": 1}, "poise": {"at": [3], "ridge": 2.0}}
     made = Steering.unpack(Steering(["xrpo", "poise"], options).pack())
     assert made.at == frozenset({0, 3}) and [call.option for call in made._parts["look"]] == [
         "look of systems = 'poise'"

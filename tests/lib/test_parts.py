@@ -260,7 +260,7 @@ def test_words_are_those_of_the_moments_and_the_parts_own(pair: None) -> None:
     assert set().union(*(moment.needs | moment.breaks for moment in MOMENTS.values())) <= WORDS.keys()
     moments = {who.partition(" ")[0]: (needs, breaks) for who, needs, breaks in three().words() if " of " in who}
     assert moments == {name: (MOMENTS[name].needs, MOMENTS[name].breaks) for name in ("rollouts", "keep", "shape")}
-    own = [(needs, breaks) for who, needs, breaks in three().words() if who == "systems = 'pair'"]
+    own = [(set(needs), set(breaks)) for who, needs, breaks in three().words() if who == "systems = 'pair'"]
     assert own == [(set(), set()), (set(), set()), ({"one_turn"}, {"free_indices"})]
     assert three().breaks("free_indices") == ["systems = 'pair'"]
     assert three().breaks("asked_once") == ["rollouts of systems = 'pair'"] and not three().breaks("one_turn")
