@@ -256,8 +256,9 @@ def _make(factory: Factory, system: str, options: Mapping[str, Any]) -> Any:
     if has_state and not restores:
         raise UsageError(f"{option} has state(), but no restore(state): add it")
     methods = {**_METHODS, **{name: moment.arguments for name, moment in MOMENTS.items()}}
-    for name in dir(part):
-        if name not in methods and name[0] != "_" and (close := get_close_matches(name, methods, n=1, cutoff=0.8)):
+    own = [name for name in dir(part) if name not in methods and name[0] != "_" and callable(getattr(part, name, 0))]
+    for name in own:
+        if close := get_close_matches(name, methods, n=1, cutoff=0.8):
             raise UsageError(
                 f"{option} makes a {type(part).__name__} with {name}, which nothing reads: meant is {close[0]}?"
             )

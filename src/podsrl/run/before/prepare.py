@@ -221,7 +221,8 @@ def _resolve_names(config: RunConfig) -> Found:
         raise UsageError(f"[options.vllm]: {generator.option} does not read it; remove the table")
     parts = parts_of(config)
     size = check_sizes(config, parts) // select.num_chunks
-    keeps_all = select.rule == "keep_all" and grows_groups(parts)
+    is_larger = size > config.rollouts.num_rollouts // select.num_chunks
+    keeps_all = select.rule == "keep_all" and (is_larger or grows_groups(parts))
     kept = size if keeps_all else kept_of(select.kept_of_chunk, size)
     try_rule(rule, size, kept)
     groups, selections, advantages = try_advantage(advantage, kept)
