@@ -290,6 +290,11 @@ def turns_table(result: Json) -> str:
     return table(head, rows)
 
 
+def _fewer_text(found: Json | None) -> str:
+    """How many times fewer; where neither order reaches the accuracy on each seed, that is not known."""
+    return "" if found is None else "not known" if found["ratio"] is None else over_text(found)
+
+
 def orders_table(result: Json) -> str:
     """Decode steps that each order waits for, and what each order's runs cost, where any was trained."""
     sets = list(result["waits"].values())
@@ -330,7 +335,7 @@ def orders_table(result: Json) -> str:
                     for clock in CLOCKS
                     for cell in (
                         times_text(each[clock]["cost"]),
-                        over_text(each[clock]["fewer"]) if each[clock]["fewer"] and order != FIRST else "",
+                        _fewer_text(each[clock]["fewer"]) if order != FIRST else "",
                     )
                 ),
                 f"{median(each['pace']['seconds']):.2f}",

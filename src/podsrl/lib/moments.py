@@ -1,4 +1,4 @@
-"""The moments of a step at which a system may decide something, and the systems that ship; `lib/parts.py` makes them."""
+"""The moments of a step at which systems decide, and the systems that ship; `lib/parts.py` makes their parts."""
 
 from __future__ import annotations
 

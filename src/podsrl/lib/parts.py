@@ -1,8 +1,8 @@
 """The parts of a run: what the systems that it names are made of.
 
-A system is a name of `podsrl.lib.moments.SYSTEMS`, or the user's own as "module:Class". It has one part or several: each
-is made by a class, or by a function, whose keyword-only parameters are its options (`[options.NAME]`). A part has a
-method for each moment at which it decides something (`podsrl.lib.moments.MOMENTS`), one at least. It may besides have
+A system is a name of `podsrl.lib.moments.SYSTEMS`, or the user's own as "module:Class". It has one part or several, each
+of which a class makes, or a function: its keyword-only parameters are the options (`[options.NAME]`). A part has a
+method for each moment at which it decides something (`podsrl.lib.moments.MOMENTS`), one at least. It may also have
 
     learn(groups), state(), restore(state)    it learns from all groups of a step; all three, or the last two
     most(num_prompts, num_rollouts)           the largest sizes that it may ask for
@@ -199,6 +199,8 @@ def make_parts(systems: Sequence[str], options: Mapping[str, Mapping[str, Any]])
         >>> make_parts(["dapo"], {"dapo": {"max_rounds": 2}}).has("keep")
         True
     """
+    alone = {moment.name: moment.shape for moment in MOMENTS.values() if not moment.is_shared}
+    alone["together"] = "together(rollouts)"
     parts, owners, deciding = dict[str, Any](), dict[str, str](), dict[str, str]()
     for system in systems:
         made = factories(system)
@@ -206,11 +208,10 @@ def make_parts(systems: Sequence[str], options: Mapping[str, Mapping[str, Any]])
             name = system if len(made) == 1 else f"{system}:{factory.__name__}"
             part = _make(factory, system, given)
             parts[name], owners[name] = part, system
-            for moment in (each for each in MOMENTS.values() if hasattr(part, each.name)):
-                if (other := deciding.setdefault(moment.name, system)) != system and not moment.is_shared:
+            for method, shape in alone.items():
+                if hasattr(part, method) and (other := deciding.setdefault(method, system)) != system:
                     raise UsageError(
-                        f"systems = {other!r} and {system!r} both decide {moment.shape}, and one can: leave one of them "
-                        "out"
+                        f"systems = {other!r} and {system!r} both decide {shape}, and one can: leave one of them out"
                     )
     if unread := [name for name in options if name not in systems]:
         wanted = f"systems names {', '.join(map(repr, systems))}" if systems else "systems names none"

@@ -279,6 +279,6 @@ EQUAL = Reason(
 )
 _LEFT_OUT = Reason(
     text="systems left out every group (dapo and mixed want correct and wrong answers in one)",
-    cure="choose easier questions or raise rollouts.num_rollouts; without the system that keeps groups a run also learns "
-    "from unequal rewards of wrong answers",
+    cure="choose easier questions or raise rollouts.num_rollouts; without that system a run also learns from unequal "
+    "rewards of wrong answers",
 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from podsrl.errors import UsageError, short
 from podsrl.generate import Sampling
 from podsrl.lib.parts import Call
+from podsrl.lib.user_function import calling
 from podsrl.run.step.turns import Silence
 from podsrl.types import Completion
 
@@ -56,7 +57,8 @@ class TogetherTalk(Silence):
                 yield done
 
     def _going_on(self, group: Sequence[Completion]) -> set[int]:
-        found = set(self._together(group))
+        with calling(self._together.option):
+            found = set(self._together.function(group))
         if unknown := found - {done.index for done in group if done.is_postponed}:
             raise UsageError(
                 f"{self._together.option} returned {short(found)}, and {short(unknown)} of group "

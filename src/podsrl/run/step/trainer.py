@@ -36,10 +36,10 @@ from podsrl.lib.torch_model import end_token_ids
 from podsrl.lib.user_function import check_is_no_import
 from podsrl.policy import load_policy
 from podsrl.run.before.checks import check_abilities, check_generator, check_processes, check_window, needs
+from podsrl.run.before.exclusions import check_exclusions
 from podsrl.run.before.fit import fit
 from podsrl.run.before.matmul import describe_matmul, settle_matmul
 from podsrl.run.before.prepare import Prepared, prepare
-from podsrl.run.before.exclusions import check_exclusions
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import at_most
 from podsrl.run.saving.checkpoint import Checkpoint

@@ -11,8 +11,8 @@ from podsrl.config.schema import CostsConfig, RunConfig
 from podsrl.control import Steering, View, repaired, waiting_ids
 from podsrl.generate import Generator, Sampling, Watch, abilities_of
 from podsrl.generate.engine.limits import row_limit
-from podsrl.lib.seeds import derive
 from podsrl.lib.parts import GO_ON
+from podsrl.lib.seeds import derive
 from podsrl.policy import AdaptedPolicy, Policy
 from podsrl.run.before.checks import check_abilities
 from podsrl.run.before.closing import first_of
