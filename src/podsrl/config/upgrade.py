@@ -246,4 +246,4 @@ def _rename(tree: Tree, systems: Sequence[str]) -> None:
     if isinstance(options := tree.get("options"), dict):
         tree["options"] = {}
         for name, own in options.items():
-            tree["options"] = merge(tree["options"], {names.get(name, name): own})
+            tree["options"] = merge(tree["options"], {str(names.get(name, name)): own})
