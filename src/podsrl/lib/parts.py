@@ -1,8 +1,8 @@
 """The parts of a run: what the systems that it names are made of.
 
-A system is a name of `podsrl.lib.moments.SYSTEMS`, or the user's own as "module:Class". It has one part or several; each
-is made by a class, or by a function: its keyword-only parameters are the options (`[options.NAME]`). A part has a
-method for each moment at which it decides something (`podsrl.lib.moments.MOMENTS`), one at least. It may also have
+A system is a name of `podsrl.lib.moments.SYSTEMS`, or the user's own as "module:Class". It has one part or several;
+each is made by a class, or by a function, whose keyword-only parameters are its options (`[options.NAME]`). A part has
+a method for each moment at which it decides something (`podsrl.lib.moments.MOMENTS`), one at least. It may also have
 
     learn(groups), state(), restore(state)    it learns from all groups of a step; all three, or the last two
     most(num_prompts, num_rollouts)           the largest sizes that it may ask for
