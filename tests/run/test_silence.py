@@ -79,7 +79,7 @@ def test_the_reason_is_named_with_its_cure_and_an_answer() -> None:
         (said_of(some_right(0.0), WRONG), "all rewards are 0, though 3 of 24 answers are correct", "check-reward"),
         (said_of(some_right(0.0), INVALID, INVALID), "67% of the rewards are invalid", "pods check-reward"),
         (said_of(left_out=(some_right(0.5),)), "all rewards are 0.5, though", "tell"),
-        (said_of(left_out=(WRONG,)), "systems left out every group", "without the system that keeps"),
+        (said_of(left_out=(WRONG,)), "systems left out every group", "without that system"),
         (said_of(left_out=(INVALID,)), "all rewards are invalid", "no judge today"),
         (said_of(*[WRONG] * 39, RIGHT), "98% of the answers are wrong", "easier questions"),
     ):
