@@ -122,6 +122,11 @@ def test_what_the_run_has_is_not_advised(tmp_path: Path) -> None:
     assert flags == ("systems=worth", "select.rule=max_signal")
 
 
+def test_advice_keeps_the_systems_of_the_run(tmp_path: Path) -> None:
+    [_, flags] = of(tmp_path, f'systems = ["gigpo", "mixed"]\n{CONFIG}').parts[0]
+    assert flags == ("systems=gigpo,mixed,worth", "select.rule=max_signal")
+
+
 @pytest.mark.parametrize("cause", [*CAUSES, HEALTHY], ids=lambda cause: cause.name)
 def test_what_is_advised_is_a_valid_config(cause: Any) -> None:
     for _, parts in cause.parts:

@@ -234,10 +234,10 @@ def factories(system: str) -> list[Factory]:
 
 
 def _shared_out(system: str, made: Sequence[Factory], options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The options of a system, each with the part that has it; one that none has is the first one's, which says so."""
-    own = [{option.name for option in part_options(factory)} for factory in made]
+    """The options of a system, each with the part that has it. UsageError: of several parts none has it."""
     if len(made) == 1:
-        return [dict(options)]
+        return [dict(options)]  # whose own check names the option
+    own = [{option.name for option in part_options(factory)} for factory in made]
     if unknown := [name for name in options if not any(name in names for names in own)]:
         hint = nearest(unknown[0], set().union(*own))
         raise UsageError(f"options.{system}.{unknown[0]}: there is no such option.{hint}")
@@ -261,7 +261,7 @@ def _make(factory: Factory, system: str, options: Mapping[str, Any]) -> Any:
     for name in own:
         if close := get_close_matches(name, methods, n=1, cutoff=0.8):
             raise UsageError(
-                f"{option} makes a {type(part).__name__} with {name}, which nothing reads: meant is {close[0]}?"
+                f"{option} makes a {type(part).__name__} with {name}, which nothing reads. Did you mean {close[0]!r}?"
             )
     if not any(hasattr(part, name) for name in MOMENTS):
         raise UsageError(

@@ -280,7 +280,9 @@ def _parts(run: Run, cause: Cause) -> tuple[tuple[str, Flags], ...]:
     n, most = run.option("rollouts.num_rollouts") or 2, run.option("rollouts.max_new_tokens") or 0
     known = {"twice": 2 * most, "quarter": max(2, n // 4)}
     parts = [(why, tuple(flag.format(**known) for flag in flags)) for why, flags in cause.parts]
-    return tuple((why, flags) for why, flags in parts if any(not _has(run, flag) for flag in flags))
+    missing = [(why, flags) for why, flags in parts if any(not _has(run, flag) for flag in flags)]
+    beside = f"systems={','.join([*(run.option('systems') or []), ''])}"  # the run's own stay
+    return tuple((why, tuple(flag.replace("systems=", beside) for flag in flags)) for why, flags in missing)
 
 
 def _has(run: Run, flag: str) -> bool:
