@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from podsrl.cli.dry_run import parse_memory
@@ -21,6 +21,7 @@ from podsrl.run.before.estimate import estimate, peak
 from podsrl.run.before.memory_advice import LADDER, MemoryAdvice, advise
 from podsrl.run.before.model_shape import ModelShape, read_shape
 from podsrl.run.before.sizes import sized, work
+from podsrl.update.token_logprobs import SHARE_FROM
 
 Pods = Callable[..., tuple[int, str, str]]
 GIB = 1 << 30
@@ -163,10 +164,22 @@ OPTIONS = {
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), has_adapters=st.booleans(), has_checkpointing=st.booleans())
-def test_estimates_never_fall_where_an_option_grows(data: Any, has_adapters: bool, has_checkpointing: bool) -> None:
+@given(
+    data=st.data(),
+    has_adapters=st.booleans(),
+    has_checkpointing=st.booleans(),
+    sharing=st.sampled_from(["auto", "on", "off"]),
+)
+def test_estimates_never_fall_where_an_option_grows(
+    data: Any, has_adapters: bool, has_checkpointing: bool, sharing: str
+) -> None:
+    """But where prompts become long enough to be shared: then the update has up to a tenth fewer tokens."""
     shape = read_shape(RunConfig().model)
-    base = [f"model.gradient_checkpointing={str(has_checkpointing).lower()}", *["lora.rank=8"] * has_adapters]
+    base = [
+        f"optim.prefix_sharing={sharing}",
+        f"model.gradient_checkpointing={str(has_checkpointing).lower()}",
+        *["lora.rank=8"] * has_adapters,
+    ]
     values = {key: data.draw(values, key) for key, values in OPTIONS.items()}
     for key, strategy in OPTIONS.items():
         other = max(values[key], data.draw(strategy, f"more of {key}"))
@@ -174,7 +187,22 @@ def test_estimates_never_fall_where_an_option_grows(data: Any, has_adapters: boo
             peak(estimate(load_config(None, [*base, *(f"{k}={v}" for k, v in tree.items())]), shape))
             for tree in (values, values | {key: other})
         )
-        assert small <= large, key
+        least = SHARE_FROM if (sharing, key) == ("auto", "rollouts.max_prompt_tokens") else 1
+        assert least * small <= large, key
+
+
+@example(17, 2, 3)
+@given(new=st.integers(1, 64), prompt=st.integers(1, 64), more=st.integers(1, 64))
+def test_an_estimate_falls_only_where_prompts_begin_to_be_shared(new: int, prompt: int, more: int) -> None:
+    shape, kept = read_shape(RunConfig().model), RunConfig().select.num_kept
+
+    def found(tokens: int) -> tuple[int, bool]:
+        sizes = ["rollouts.num_prompts=1", f"rollouts.max_new_tokens={new}", f"rollouts.max_prompt_tokens={tokens}"]
+        whole, shared = kept * (tokens + new), tokens + kept * new
+        return peak(estimate(load_config(None, sizes), shape)), shared <= SHARE_FROM * whole
+
+    (small, was_shared), (large, is_shared) = found(min(prompt, more)), found(max(prompt, more))
+    assert small <= large or is_shared > was_shared
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
