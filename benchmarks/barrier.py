@@ -21,7 +21,7 @@ from podsrl.run.step.turns import EnvironmentTalks
 from podsrl.run.step.under_way import UnderWay, Work
 from podsrl.score import Reply
 from podsrl.tasks import columns
-from podsrl.types import Completion, Open, Task, Way
+from podsrl.types import Open, Rollout, Task, Way
 
 COLUMNS, MADE = "columns", "made"
 COLUMN_TOKENS = 10
@@ -45,11 +45,11 @@ class Barrier:
         self._held += [each for each in asked if each.starts]
         self._generator.submit([each for each in asked if not each.starts])
 
-    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+    def poll(self, seconds: float | None = None) -> Sequence[Rollout]:
         if not self._generator.num_unfinished:
             self._generator.submit(self._held)
             self._held = []
-        found: Sequence[Completion] = self._generator.poll(seconds)
+        found: Sequence[Rollout] = self._generator.poll(seconds)
         return found
 
 
@@ -66,7 +66,7 @@ class Lengths:
     def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
         self._generator.submit([turn_of(each, index) for each in requests for index in each.indices])
 
-    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+    def poll(self, seconds: float | None = None) -> Sequence[Rollout]:
         return [replace(done, finish_reason="stop") for done in self._generator.poll(seconds)]
 
 
@@ -136,7 +136,7 @@ def turns(name: str, num_turns: int, num_slots: int | None, *, rounds: int = 3, 
         sampling = replace(trainer.sampling, max_new_tokens=most)
         ways = (Way(count=MADE_ROLLOUTS if is_made else config.rollouts.num_rollouts),)
 
-        def generated(number: int, *, has_barrier: bool) -> tuple[dict[Key, Completion], int, float]:
+        def generated(number: int, *, has_barrier: bool) -> tuple[dict[Key, Rollout], int, float]:
             tasks = sums(num_turns - 1, config.rollouts.num_prompts, number)
             groups = [new_group(request_id(number, place, task.id), task) for place, task in enumerate(tasks)]
             clock, trainer.engine.stats = Clock(), EngineStats()
@@ -145,7 +145,7 @@ def turns(name: str, num_turns: int, num_slots: int | None, *, rounds: int = 3, 
             under_way = UnderWay(generator, kind=trainer.parts.generator, num_words=len(trainer.tokenizer))
             work = Work(under_way, sampling, trainer.desk.prompt_ids, talk=talks(sampling))
             work.add([Open(group=group, ways=ways) for group in groups])
-            found = {(done.request_id, done.index): done for done in work}
+            found = {(done.group_id, done.index): done for done in work}
             return found, trainer.engine.stats.steps, clock.read().cpu_seconds
 
         made = take_turns(
@@ -173,7 +173,7 @@ def turns(name: str, num_turns: int, num_slots: int | None, *, rounds: int = 3, 
     }
 
 
-def tokens_of(rollouts: Mapping[Key, Completion]) -> dict[Key, tuple[int, ...]]:
+def tokens_of(rollouts: Mapping[Key, Rollout]) -> dict[Key, tuple[int, ...]]:
     """What was said and read."""
     return {key: done.token_ids for key, done in rollouts.items()}
 

@@ -114,10 +114,10 @@ def made_up(shape: str) -> Iterator[Step]:
 
     def take() -> None:
         clock = Clock()
-        done = sorted(engine.generate(requests), key=lambda each: (int(each.request_id), each.index))
+        done = sorted(engine.generate(requests), key=lambda each: (int(each.group_id), each.index))
         step.add("generate", clock.read().cpu_seconds)
         kept = [each for each in done if each.index < NUM_KEPT]
-        prompts = [work.prompts[int(each.request_id)] for each in kept]
+        prompts = [work.prompts[int(each.group_id)] for each in kept]
         batch = batch_of(prompts, kept, [1.0 if each.index % 2 else -1.0 for each in kept])
         clock = Clock()
         updater.forward_backward(batch)

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.timing import Clock
 from podsrl.generate import Request, Watch
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 
 class WatchedGenerator:
@@ -21,9 +21,9 @@ class WatchedGenerator:
         with self._counted():
             self._generator.submit(requests, watch=watch)
 
-    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+    def poll(self, seconds: float | None = None) -> Sequence[Rollout]:
         with self._counted():
-            found: Sequence[Completion] = self._generator.poll(seconds)
+            found: Sequence[Rollout] = self._generator.poll(seconds)
         return found
 
     @contextmanager

@@ -15,7 +15,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from podsrl.errors import UsageError, nearest
-from podsrl.types import Completion, Sample
+from podsrl.types import Rollout, Sample
 from podsrl.update import Batch, make_batch
 
 
@@ -125,23 +125,23 @@ def fixed_workload(num_rollouts: int, *, prompt_tokens: int, new_tokens: int, nu
 
 def batch_of(
     prompts: Sequence[Sequence[int]],
-    completions: Sequence[Completion],
+    completions: Sequence[Rollout],
     advantages: Sequence[float],
     pad_token_id: int = 0,
 ) -> Batch:
     """The batch of an update on B rows."""
     group_ids = {tuple(prompt): str(i) for i, prompt in enumerate(prompts)}
     samples = [
-        Sample(group_id=group_ids[tuple(prompt)], prompt_ids=tuple(prompt), completion=completion, advantage=advantage)
+        Sample(group_id=group_ids[tuple(prompt)], prompt_ids=tuple(prompt), rollout=completion, advantage=advantage)
         for prompt, completion, advantage in zip(prompts, completions, advantages, strict=True)
     ]
     return make_batch(samples, pad_token_id=pad_token_id)
 
 
-def uniform_completion(index: int, token_ids: Sequence[int]) -> Completion:
+def uniform_completion(index: int, token_ids: Sequence[int]) -> Rollout:
     """A completion of these tokens, with a log-probability of -4 each."""
-    return Completion(
-        request_id="benchmark",
+    return Rollout(
+        group_id="benchmark",
         index=index,
         token_ids=tuple(token_ids),
         logprobs=(-4.0,) * len(token_ids),

@@ -151,7 +151,7 @@ def waited(order: OrderConfig, lengths: Sequence[int], num_steps: int, num_besid
         found = own.take()
         own.engine.work_beside(num_beside)
         if step >= WARM_STEPS:
-            versions = [one.completion.oldest_version for each in found.groups for one in each.rollouts]
+            versions = [one.oldest_version for each in found.groups for one in each.rollouts]
             oldest, num_groups = max(oldest, own.version - min(versions)), num_groups + len(found.groups)
         own.train(found)
     return round((own.num_decode_steps - before) / num_groups, 3), oldest

@@ -10,7 +10,7 @@ from typing import Any
 from podsrl.errors import LostGenerator
 from podsrl.generate import EngineStats, Generator, Request, Setting, Watch, add_stats
 from podsrl.generate.kinds import new_engine
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 
 class Beside(Generator):
@@ -32,7 +32,7 @@ class Beside(Generator):
     def version(self) -> int:  # type: ignore[override]
         return self.engine.version
 
-    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Rollout]:
         self.versions.append(self.version)
         found = list(self.engine.generate(requests, watch=watch))
         self.stats = add_stats([self.stats, self.engine.stats])
@@ -40,7 +40,7 @@ class Beside(Generator):
         self.engine.stats, self.engine.peak_kv_bytes = EngineStats(), 0
         return self._read(found, is_lost=len(self.versions) == self.lost_at)
 
-    def _read(self, found: list[Completion], *, is_lost: bool) -> Iterator[Completion]:
+    def _read(self, found: list[Rollout], *, is_lost: bool) -> Iterator[Rollout]:
         for done, completion in enumerate(found):
             if is_lost and done == len(found) // 2:
                 raise LostGenerator("the generator is lost")

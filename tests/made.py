@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from podsrl.types import Completion, Group, Rollout, Sample, Selection, Task
+from podsrl.types import Group, Rollout, Sample, Selection, Task
 
 
-def completion(token_ids: Sequence[int] = (7,), **changes: Any) -> Completion:
-    """Each token has the log-prob -1, where none are given."""
+def completion(token_ids: Sequence[int] = (7,), **changes: Any) -> Rollout:
+    """One that is not judged; each token has the log-prob -1, where none are given."""
     ids = tuple(token_ids)
-    plain = {"request_id": "q", "index": 0, "token_ids": ids, "logprobs": (-1.0,) * len(ids)}
-    return Completion(**(plain | {"finish_reason": "stop", "version": 0} | changes))
+    plain = {"group_id": "q", "index": 0, "token_ids": ids, "logprobs": (-1.0,) * len(ids)}
+    return Rollout(**(plain | {"finish_reason": "stop", "version": 0} | changes))
 
 
 def rollout(reward: float = 0.0, length: int = 1, **changes: Any) -> Rollout:
-    """Right where its reward is 1; `changes` are of the rollout, or of its completion of so many tokens."""
-    of_completion = {name: changes.pop(name) for name in tuple(changes) if name in Completion.__dataclass_fields__}
-    done = completion((7,) * length, **of_completion)
-    return Rollout(
-        **({"completion": done, "text": "", "reward": reward, "parts": {}, "is_correct": reward == 1} | changes)
-    )
+    """One of so many tokens that is judged: right where its reward is 1."""
+    return completion((7,) * length, **({"reward": reward, "is_correct": reward == 1} | changes))
 
 
 def group(name: str, *rollouts: Rollout, **changes: Any) -> Group:
@@ -44,4 +40,4 @@ def selection(of: Group, kept: Sequence[int], **changes: Any) -> Selection:
 def sample(prompt: Sequence[int], token_ids: Sequence[int], advantage: Any = 1.0, **changes: Any) -> Sample:
     """`changes` are of its completion."""
     done = completion(token_ids, **changes)
-    return Sample(group_id=done.request_id, prompt_ids=tuple(prompt), completion=done, advantage=advantage)
+    return Sample(group_id=done.group_id, prompt_ids=tuple(prompt), rollout=done, advantage=advantage)

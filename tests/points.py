@@ -211,6 +211,6 @@ def facts(groups: tuple[Group, ...]) -> list[Any]:
     for group in groups:
         found.append((group.id, group.index, group.is_trained, group.prompt_ids))
         for rollout in group.rollouts:
-            done = rollout.completion
+            done = rollout
             found.append((done.index, done.token_ids, rollout.reward, rollout.origin, rollout.prompt_ids))
     return found

@@ -33,7 +33,7 @@ from podsrl.control.base import Stream, View
 from podsrl.control.budget import Budget
 from podsrl.lib.parts import Parts
 from podsrl.lib.seeds import derive
-from podsrl.types import Ask, Completion, Group, Rollout, Task
+from podsrl.types import Ask, Group, Rollout, Task
 
 Floats: TypeAlias = NDArray[np.float64]
 Signal: TypeAlias = Callable[[Group], float]
@@ -229,16 +229,13 @@ def _grown(group: Group, ask: Ask, population: Population, seed: int) -> Group:
     right = (draws < math.exp(logs[True])).tolist()
     new = []
     for index, is_right in enumerate(right, start=first):
-        completion = Completion(
-            request_id=group.id,
+        rollout = Rollout(
+            group_id=group.id,
             index=index,
             token_ids=(int(is_right),),
             logprobs=(logs[is_right],),
             finish_reason="stop",
             version=group.step,
-        )
-        rollout = Rollout(
-            completion=completion,
             text="yes" if is_right else "no",
             reward=float(is_right),
             parts={"correct": float(is_right)},

@@ -164,7 +164,7 @@ class LaterLess:
     ) -> list[Tensor]:
         found = []
         for group, selection, advantage in zip(groups, selections, advantages, strict=True):
-            lengths = [len(group.rollouts[i].completion.token_ids) for i in selection.kept]
+            lengths = [len(group.rollouts[i].token_ids) for i in selection.kept]
             wide = advantage if advantage.ndim == 2 else advantage[:, None].expand(-1, max(lengths, default=0))
             found.append(wide * 0.9 ** torch.arange(wide.shape[1]))
         return found

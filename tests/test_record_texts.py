@@ -27,12 +27,12 @@ def cells(table: str) -> list[list[str]]:
 
 def test_records_are_one_short_line_whatever_their_size() -> None:
     long = made.rollout(0.5, 5000, text="x" * 5000)
-    assert repr(long.completion) == "Completion('q', index 0, 5000 tokens, stop)"
+    assert repr(long) == "Rollout('q', index 0, 5000 tokens, stop)"
     assert repr(long) == f"Rollout(reward 0.5, wrong, '{'x' * 29}…{'x' * 28}')"
     assert repr(GROUP) == "Group('s1/0/7+5', 3 rollouts, 1 correct)"
     assert repr(CHOSEN) == "Selection('s1/0/7+5', 2 of 3 kept)"
-    sample = Sample(group_id="g", prompt_ids=(1,) * 900, completion=long.completion, advantage=-0.5)
-    assert repr(sample) == f"Sample('g', advantage -0.5, {long.completion})"
+    sample = Sample(group_id="g", prompt_ids=(1,) * 900, rollout=long, advantage=-0.5)
+    assert repr(sample) == f"Sample('g', advantage -0.5, {long})"
     assert repr(accuracy_of([GROUP])).startswith("Accuracy(33.3%, 1 questions, 3 answers)")
     assert repr(load_config(None)) == "RunConfig()"
     assert (
@@ -53,7 +53,7 @@ def test_a_group_is_a_table_of_rewards_and_texts() -> None:
 
 def test_a_recorded_group_says_what_was_kept_the_highest_reward_first() -> None:
     samples = [
-        Sample(group_id=GROUP.id, prompt_ids=(1,), completion=GROUP.rollouts[index].completion, advantage=advantage)
+        Sample(group_id=GROUP.id, prompt_ids=(1,), rollout=GROUP.rollouts[index], advantage=advantage)
         for index, advantage in ((0, -0.70711), (1, 0.70711))
     ]
     recorded = parse_group(group_line(4, GROUP, CHOSEN, samples))

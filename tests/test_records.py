@@ -17,8 +17,8 @@ from safetensors.numpy import load
 import made
 from loops import each
 from podsrl.errors import PodsError
-from podsrl.records import _save, decode, decode_completions, decode_open, encode, encode_completions, encode_open
-from podsrl.types import Completion, FinishReason, Group, Open, Rollout, Task, Way
+from podsrl.records import _save, decode, decode_open, decode_rollouts, encode, encode_open, encode_rollouts
+from podsrl.types import FinishReason, Group, Notes, Open, Parent, Rollout, Status, Task, Way
 
 NAMES = ("correct", "format", "Ω")
 
@@ -31,28 +31,30 @@ texts = st.one_of(st.text(max_size=12), st.sampled_from(["", "Ω≠", "\ud800", 
 maybe = st.one_of(st.none(), texts)
 logprobs = st.floats(-30, 0, width=32)
 versions = st.integers(-1, 10**12)
+calls = st.lists(st.booleans(), max_size=3).map(tuple)
+arrays = st.one_of(
+    st.just(np.zeros((0, 3), np.float32)),
+    st.lists(st.floats(width=32, allow_nan=False), max_size=4),
+    st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2), min_size=1, max_size=3),
+)
 
 
 @st.composite
 def rollouts(draw: Any, index: int) -> Rollout:
     ids = draw(st.lists(st.integers(0, 2**31 - 1), max_size=5))
-    completion = Completion(
-        request_id=draw(texts),
+    return Rollout(
+        group_id=draw(texts),
         index=index,
         token_ids=tuple(ids),
         logprobs=tuple(draw(st.lists(logprobs, min_size=len(ids), max_size=len(ids)))),
-        finish_reason=draw(st.sampled_from(get_args(FinishReason))),
+        status=draw(st.sampled_from(get_args(Status))),
+        finish_reason=draw(st.sampled_from([None, *get_args(FinishReason)])),
         version=draw(versions),
         versions=tuple(draw(st.one_of(st.just([]), st.lists(versions, min_size=len(ids), max_size=len(ids))))),
         given=draw(st.sampled_from([(), ((0, 1),), ((1, 2), (3, 5))])),
-        noted=tuple(draw(st.lists(st.floats(width=32, allow_nan=False), max_size=3))),
-        fault=draw(texts),
-        calls=tuple(draw(st.lists(st.booleans(), max_size=3))),
-        earned=tuple(draw(st.lists(st.floats(allow_nan=False), max_size=3))),
-        num_shared=draw(st.integers(0, 5)),
-    )
-    return Rollout(
-        completion=completion,
+        parent=draw(st.one_of(st.none(), st.builds(Parent, st.integers(0, 10**6), st.integers(0, 5)))),
+        heard=tuple(draw(st.lists(st.tuples(calls, st.floats(allow_nan=False)), max_size=3))),
+        notes=Notes(draw(st.dictionaries(texts, arrays, max_size=2))),
         text=draw(texts),
         reward=draw(st.floats(-1e300, 1e300)),
         parts=draw(st.dictionaries(st.sampled_from(NAMES), st.floats(-10, 10))),
@@ -61,6 +63,7 @@ def rollouts(draw: Any, index: int) -> Rollout:
         answer=draw(maybe),
         invalid_reason=draw(maybe),
         prompt_ids=draw(st.one_of(st.none(), st.lists(st.integers(0, 200_000), min_size=1, max_size=3).map(tuple))),
+        is_unguided=draw(st.booleans()),
         origin=draw(texts),
     )
 
@@ -82,8 +85,8 @@ def group_lists(draw: Any) -> list[Group]:
     ]
 
 
-def completion(index: int, token_ids: tuple[int, ...], **changes: Any) -> Completion:
-    plain = {"request_id": f"r{index}", "version": 5, "logprobs": (-0.5, -0.25, -2.0)[: len(token_ids)]}
+def completion(index: int, token_ids: tuple[int, ...], **changes: Any) -> Rollout:
+    plain = {"group_id": f"r{index}", "version": 5, "logprobs": (-0.5, -0.25, -2.0)[: len(token_ids)]}
     return made.completion(token_ids, index=index, **(plain | changes))
 
 
@@ -95,7 +98,7 @@ def test_what_is_encoded_is_decoded_to_the_same_records(groups: list[Group]) -> 
     assert found == groups
     for group in found:
         for rollout in group.rollouts:
-            assert all(type(number) is int for number in (*rollout.completion.token_ids, *rollout.completion.versions))
+            assert all(type(number) is int for number in (*rollout.token_ids, *rollout.versions))
 
 
 ways = st.builds(
@@ -115,7 +118,7 @@ def test_open_groups_come_back_as_they_were(groups: list[Group], data: Any) -> N
         Open(
             group=group,
             ways=tuple(data.draw(st.lists(ways, max_size=3))),
-            begun=tuple(data.draw(rollouts(i)).completion for i in range(data.draw(st.integers(0, 2)))),
+            begun=tuple(data.draw(rollouts(i)) for i in range(data.draw(st.integers(0, 2)))),
             pruned=tuple(data.draw(st.lists(st.integers(1, 2**40), max_size=2))),
         )
         for group in groups
@@ -123,7 +126,7 @@ def test_open_groups_come_back_as_they_were(groups: list[Group], data: Any) -> N
     assert decode_open(encode_open(opens), lambda name, index: tasks[name, index]) == opens
 
 
-@each(("column", "value"), [("num_ways", 1), ("num_begun", 2), ("num_begun", 0), ("way_count", None)])
+@each(("column", "value"), [("num_ways", 1), ("num_begun", 2), ("num_begun", 0), ("way.count", None)])
 def test_columns_of_open_groups_that_do_not_fit_together_are_refused(column: str, value: int | None) -> None:
     begun = (completion(0, (3, 4)),)
     each = Open(group=made.group("g", index=3), ways=(Way(count=1), Way(count=2)), begun=begun)
@@ -141,7 +144,7 @@ def test_an_invalid_rollout_keeps_its_reason_and_has_no_reward() -> None:
     group = made.group("g", rollout)
     [found] = decode(encode([group]), lambda name, index: group.task)[0].rollouts
     assert math.isnan(found.reward) and math.isnan(found.parts["a"]) and found.invalid_reason == "it raised"
-    assert found.completion.logprobs == (float32(-0.1),)
+    assert found.logprobs == (float32(-0.1),)
 
 
 def mutated(data: bytes, source: random.Random) -> bytes:
@@ -168,14 +171,21 @@ def mutated(data: bytes, source: random.Random) -> bytes:
 
 
 def test_altered_bytes_are_never_read_as_other_records() -> None:
-    rollout = Rollout(completion=completion(0, (3, 4)), text="Ω≠", reward=0.5, parts={"a": 1.0}, is_correct=True)
-    rollouts = (rollout, replace(rollout, completion=completion(1, (5,)), answer="7"))
+    judged = {
+        "text": "Ω≠",
+        "reward": 0.5,
+        "parts": {"a": 1.0},
+        "is_correct": True,
+        "notes": Notes({"b": [[1.0], [2.0]]}),
+    }
+    rollout = completion(0, (3, 4), **judged)
+    rollouts = (rollout, completion(1, (5,), **judged, answer="7", parent=Parent(0, 1)))
     group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1, 2), rollouts=rollouts, index=3)
-    whole = ([group, replace(group, id="h", rollouts=(rollout,))], [each.completion for each in rollouts])
+    whole = ([group, replace(group, id="h", rollouts=(rollout,))], [*rollouts])
     opens = [Open(group=group, ways=(Way(count=2), Way(count=1, origin="hint", prompt_ids=(4,))), begun=(whole[1][0],))]
     forms: list[tuple[Any, bytes, Any]] = [
         (whole[0], encode(whole[0]), lambda data: decode(data, lambda name, index: group.task)),
-        (whole[1], encode_completions(whole[1]), decode_completions),
+        (whole[1], encode_rollouts(whole[1]), decode_rollouts),
         (opens, encode_open(opens), lambda data: decode_open(data, lambda name, index: group.task)),
     ]
     source, num_refused = random.Random(0), 0
@@ -190,12 +200,20 @@ def test_altered_bytes_are_never_read_as_other_records() -> None:
 
 @each(
     ("column", "value"),
-    [("prompt.lengths", 1), ("text.lengths", 9), ("group_size", 1), ("finish", 99), ("reward", None), ("answer.x", 0)],
+    [
+        ("group.prompt_ids.lengths", 1),
+        ("rollout.text.lengths", 9),
+        ("rollout.notes.lengths", 1),
+        ("group_size", 1),
+        ("rollout.finish_reason", 99),
+        ("rollout.reward", None),
+        ("rollout.answer.x", 0),
+    ],
 )
 def test_columns_that_do_not_fit_together_are_refused_with_the_right_checksum_too(
     column: str, value: int | None
 ) -> None:
-    rollout = Rollout(completion=completion(0, (3, 4)), text="two", reward=1.0, parts={}, is_correct=True)
+    rollout = completion(0, (3, 4), text="two", reward=1.0, is_correct=True)
     group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1, 2), rollouts=(rollout, rollout))
     columns = load(encode([group]))
     del columns["checksum"]

@@ -21,7 +21,7 @@ from torch import Tensor
 from benchmarks.models import batch_of
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.types import Completion
+from podsrl.types import Rollout
 from podsrl.update import TokenLogprobs
 
 MAX_WEIGHTS = 20_000_000
@@ -194,7 +194,7 @@ def _judged(name: str, model: Any) -> Verdict:
         limit, lengths = str(error), _SHORT_PROMPTS
         completions = _sample(engine, lengths)
     prompts = [_prompt(length) for length in lengths]
-    rows = [(*prompts[int(each.request_id)], *each.token_ids) for each in completions]
+    rows = [(*prompts[int(each.group_id)], *each.token_ids) for each in completions]
     plain = [_plain(model, row, len(each.token_ids)) for row, each in zip(rows, completions, strict=True)]
     shifted = [_plain(model, row[1:], len(each.token_ids)) for row, each in zip(rows, completions, strict=True)]
     update, trained = _update_logprobs(model, prompts, completions)
@@ -211,10 +211,10 @@ def _judged(name: str, model: Any) -> Verdict:
     )
 
 
-def _sample(engine: Engine, lengths: Sequence[int]) -> list[Completion]:
+def _sample(engine: Engine, lengths: Sequence[int]) -> list[Rollout]:
     sampling = Sampling(max_new_tokens=_NEW_TOKENS, stop_token_ids=())
     requests = [Request(str(i), _prompt(length), 2, sampling) for i, length in enumerate(lengths)]
-    return sorted(engine.generate(requests), key=lambda each: (each.request_id, each.index))
+    return sorted(engine.generate(requests), key=lambda each: (each.group_id, each.index))
 
 
 def _prompt(length: int) -> tuple[int, ...]:
@@ -231,10 +231,10 @@ def _plain(model: Any, row: Sequence[int], num_last: int) -> Tensor:
 
 
 def _update_logprobs(
-    model: Any, prompts: Sequence[Sequence[int]], completions: Sequence[Completion]
+    model: Any, prompts: Sequence[Sequence[int]], completions: Sequence[Rollout]
 ) -> tuple[str, list[Tensor]]:
     """How the rows lie in the update, and its log-probabilities of each completion."""
-    rows = [prompts[int(each.request_id)] for each in completions]
+    rows = [prompts[int(each.group_id)] for each in completions]
     batch = batch_of(rows, completions, [1.0] * len(completions))
     forward = TokenLogprobs(model)
     with torch.no_grad():

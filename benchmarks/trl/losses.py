@@ -18,7 +18,7 @@ from benchmarks.models import batch_of
 from benchmarks.trl.setup import Scene, grpo_trainer, make_scene, quiet
 from podsrl.config.schema import OptimConfig
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.types import Completion
+from podsrl.types import Rollout
 from podsrl.update import ALGORITHMS, Updater, group_advantages
 
 DRIFT = 0.9
@@ -49,7 +49,7 @@ def compare_losses(scene: Scene | None = None, *, temperature: float = 0.9) -> d
 
 def generate(
     scene: Scene, *, temperature: float = 1.0, seed: int = 0, stops: Sequence[int] | None = None
-) -> list[Completion]:
+) -> list[Rollout]:
     """P · n completions of the scene's prompts, group after group; stops None: the tokenizer's end token."""
     ends = (scene.tokenizer.eos_token_id,) if stops is None else tuple(stops)
     sampling = Sampling(temperature=temperature, max_new_tokens=scene.max_new_tokens, stop_token_ids=ends)
@@ -57,10 +57,10 @@ def generate(
         Request(f"{i:04d}", tuple(scene.tokenizer.encode(prompt)), scene.num_rollouts, sampling)
         for i, prompt in enumerate(scene.prompts)
     ]
-    return sorted(Engine(scene.model, seed=seed).generate(requests), key=lambda done: (done.request_id, done.index))
+    return sorted(Engine(scene.model, seed=seed).generate(requests), key=lambda done: (done.group_id, done.index))
 
 
-def drifted(completions: Sequence[Completion], seed: int = 0) -> list[Completion]:
+def drifted(completions: Sequence[Rollout], seed: int = 0) -> list[Rollout]:
     """The same tokens, as if an older policy had sampled them."""
     source = torch.Generator().manual_seed(seed)
     changes = [DRIFT * torch.randn(len(done.token_ids), generator=source) for done in completions]
@@ -70,7 +70,7 @@ def drifted(completions: Sequence[Completion], seed: int = 0) -> list[Completion
     ]
 
 
-def our_batch(scene: Scene, completions: Sequence[Completion], rewards: Sequence[Sequence[float]], loss: str) -> Any:
+def our_batch(scene: Scene, completions: Sequence[Rollout], rewards: Sequence[Sequence[float]], loss: str) -> Any:
     """Our `Batch` of a step, with the advantages of this loss."""
     prompts = [tuple(scene.tokenizer.encode(prompt)) for prompt in scene.prompts for _ in range(scene.num_rollouts)]
     advantages = group_advantages(torch.tensor(rewards, dtype=torch.float64), ALGORITHMS[loss].advantage).flatten()
@@ -86,7 +86,7 @@ def trl_inputs(trainer: Any, scene: Scene) -> dict[str, Any]:
 
 
 def compare_loss(
-    name: str, scene: Scene, completions: Sequence[Completion], rewards: Sequence[Sequence[float]], temperature: float
+    name: str, scene: Scene, completions: Sequence[Rollout], rewards: Sequence[Sequence[float]], temperature: float
 ) -> dict[str, float]:
     """Loss and gradient of both sides, for one loss of `TRL_LOSSES`."""
     ours, theirs = copy.deepcopy(scene.model), copy.deepcopy(scene.model)
@@ -112,7 +112,7 @@ def _trl_backward(
     name: str,
     scene: Scene,
     model: Any,
-    completions: Sequence[Completion],
+    completions: Sequence[Rollout],
     rewards: Sequence[Sequence[float]],
     temperature: float,
 ) -> float:

@@ -28,7 +28,7 @@ from benchmarks.timing import Say, Taken, spread, spread_text, take_turns, title
 
 if TYPE_CHECKING:
     from benchmarks.trl.setup import Scene
-    from podsrl.types import Completion
+    from podsrl.types import Rollout
 
 MODEL = "package:smollm2-135m"
 QUESTION = "What is 29 + 12?"
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> dict[str, 
     return {"trl": version, "rounds": rounds, "prompt_tokens": prompt, "updates": found}
 
 
-def compare(scene: Scene, completions: Sequence[Completion], rounds: int, say: Say) -> dict[str, Any]:
+def compare(scene: Scene, completions: Sequence[Rollout], rounds: int, say: Say) -> dict[str, Any]:
     """Loss of both sides on the same batch, then their updates in turns; the first of each does not count."""
     from benchmarks.trl.losses import compare_loss, drifted
     from benchmarks.trl.seconds import OURS, TRL, best_setting, compared, our_update, rewards_of, trl_update

@@ -25,7 +25,7 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import OptimConfig
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
-from podsrl.types import Completion
+from podsrl.types import Rollout
 from podsrl.update import ALGORITHMS, Updater
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def measure_step(scene: Scene, update: Mapping[str, Any], sizes: StepSizes, say:
 
 def our_update(
     scene: Scene,
-    completions: Sequence[Completion],
+    completions: Sequence[Rollout],
     rewards: Sequence[Sequence[float]],
     micro_batch_tokens: int,
     **layout: Any,
@@ -107,7 +107,7 @@ def our_update(
 
 
 def trl_update(
-    scene: Scene, completions: Sequence[Completion], rewards: Sequence[Sequence[float]], rows_at_once: int
+    scene: Scene, completions: Sequence[Rollout], rewards: Sequence[Sequence[float]], rows_at_once: int
 ) -> Arm:
     """TRL's own loop, with the rollouts given."""
     trainer = _trainer(scene, rows_at_once, {"completions": [done.token_ids for done in completions]})
@@ -214,7 +214,7 @@ def compared(taken: Mapping[str, Sequence[Taken]], ours: str) -> Json:
     }
 
 
-def rewards_of(scene: Scene, completions: Iterable[Completion]) -> list[list[float]]:
+def rewards_of(scene: Scene, completions: Iterable[Rollout]) -> list[list[float]]:
     ids = [done.token_ids for done in completions]
     flat = share_of_vowels(scene.tokenizer.batch_decode(ids, skip_special_tokens=True))
     return [flat[i : i + scene.num_rollouts] for i in range(0, len(flat), scene.num_rollouts)]

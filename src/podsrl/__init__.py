@@ -7,7 +7,7 @@
     recipe_names    the configs that come with the package
     max_variance    which rollouts PODS keeps: rewards and a number -> indices
     Trainer         the verbs of a training step, for a loop of your own
-    Task, Completion, Rollout, Group, Selection
+    Task, Rollout, Group, Selection
                     the records that flow through a step
     UsageError      bad input; its one line names the option and the cure
     Interrupted     a run that was stopped and can go on
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from podsrl.errors import UsageError
     from podsrl.run.step.trainer import Trainer
     from podsrl.select import max_variance
-    from podsrl.types import Completion, Group, Rollout, Selection, Task
+    from podsrl.types import Group, Rollout, Selection, Task
 
 _HOMES = {
-    "Completion": "podsrl.types",
     "Group": "podsrl.types",
     "Interrupted": "podsrl.api",
     "Rollout": "podsrl.types",
@@ -48,7 +47,6 @@ _HOMES = {
     "train": "podsrl.api",
 }
 __all__ = [
-    "Completion",
     "Group",
     "Interrupted",
     "Rollout",

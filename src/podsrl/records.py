@@ -1,31 +1,33 @@
-"""Groups, open or done, and completions as bytes: numbers as columns, texts as blobs, in safetensors' layout.
+"""Groups, open or done, and rollouts as bytes: numbers as columns, texts as blobs, in safetensors' layout.
 
-Nothing is pickled. The same form serves other processes, files and replay. A table says of each record which field is
-which column. Tasks are left out: the reader has the task set, and a group has its task's place there as `index`. A
-checksum goes with the columns, so bytes that were altered are never read as other values.
+Nothing is pickled. The same form serves other processes, files and replay. A field's type says what its column is, so a
+new field of a known type needs nothing here.
+Tasks are left out: the reader has the task set, and a group has its task's place there as `index`. A checksum goes with
+the columns, so bytes that were altered are never read as other values.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
-from typing import Any, TypeVar, get_args
+from dataclasses import astuple, dataclass, fields
+from itertools import accumulate, chain, islice, pairwise
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from podsrl.errors import PodsError
-from podsrl.types import Completion, FinishReason, Group, Open, Rollout, Task, Way
+from podsrl.types import NO_NOTES, FinishReason, Group, Heard, Notes, Open, Parent, Rollout, Status, Task, Way
 
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
 Number = type[np.generic]
 Item = TypeVar("Item")
-_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 _CHECKSUM, _BEGUN = "checksum", "begun."
 
 
@@ -93,69 +95,106 @@ class _Texts:
         ]
 
 
-def _or_none(name: str) -> _Numbers:
-    """A count or place that may be None, for which -1 stands."""
-    return _Numbers(
-        name, np.int64, lambda value: -1 if value is None else value, lambda value: None if value == -1 else value
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Numbers or arrays with names for each record: names and shapes as text, and all numbers one behind the other."""
+
+    name: str
+    dtype: Number
+    read: Callable[[dict[str, Array]], Any]
+
+    def write(self, values: Iterable[Mapping[str, Any]]) -> Columns:
+        every = [{name: np.asarray(value, self.dtype) for name, value in each.items()} for each in values]
+        heads = [json.dumps({name: array.shape for name, array in each.items()}) if each else "" for each in every]
+        rows = [np.concatenate([array.ravel() for array in each.values()]) if each else () for each in every]
+        return {**_Texts(f"{self.name}.shape").write(heads), **_Rows(self.name, self.dtype).write(rows)}
+
+    def values(self, columns: Columns) -> list[Any]:
+        heads, numbers = _Texts(f"{self.name}.shape").values(columns), columns[f"{self.name}.values"]
+        rows = zip(heads, _spans(columns, self.name), strict=True)
+        return [self.read(_named(head or "{}", numbers[start:end])) for head, (start, end) in rows]
+
+
+def _named(head: str, numbers: Array) -> dict[str, Array]:
+    """ValueError: the shapes are not those of the numbers."""
+    shapes = {name: tuple(shape) for name, shape in json.loads(head).items()}
+    ends = [*accumulate(map(math.prod, shapes.values()), initial=0)]
+    if ends[-1] != len(numbers):
+        raise ValueError(f"names of {ends[-1]} numbers, and there are {len(numbers)}")
+    spans = zip(shapes.items(), pairwise(ends), strict=True)
+    return {name: numbers[start:end].reshape(shape) for (name, shape), (start, end) in spans}
+
+
+Column = _Numbers | _Rows | _Texts | _Named
+Table = Mapping[str, Column]
+
+
+def _pairs(name: str) -> _Rows:
+    return _Rows(
+        name,
+        np.int32,
+        lambda pairs: tuple(chain.from_iterable(pairs)),
+        lambda ends: tuple(zip(ends[::2], ends[1::2], strict=True)),
     )
 
 
-def _prompt_or_none(name: str) -> _Rows:
-    return _Rows(name, np.int32, lambda ids: ids or (), lambda ids: ids or None)
+def _heard(name: str) -> _Rows:
+    """Of each turn its reward, the number of its calls, and these."""
+
+    def read(numbers: Sequence[float]) -> tuple[Heard, ...]:
+        found, rest = list[Heard](), iter(numbers)
+        for reward in rest:
+            found.append((tuple(bool(call) for call in islice(rest, int(next(rest)))), reward))
+        return tuple(found)
+
+    return _Rows(
+        name, np.float64, lambda heard: [n for calls, reward in heard for n in (reward, len(calls), *calls)], read
+    )
 
 
-# --- field of a record -> its column ---
+def _word(name: str, words: Sequence[Any]) -> _Numbers:
+    return _Numbers(name, np.uint8, words.index, words.__getitem__)
 
 
-Table = Mapping[str, _Numbers | _Rows | _Texts]
-_COMPLETION: Table = {
-    "request_id": _Texts("request_id"),
-    "index": _Numbers("index"),
-    "version": _Numbers("version"),
-    "versions": _Rows("versions", np.int64),
-    "given": _Rows(
-        "given",
-        np.int64,
-        lambda pairs: tuple(chain.from_iterable(pairs)),
-        lambda bounds: tuple(zip(bounds[::2], bounds[1::2], strict=True)),
+_KINDS: Mapping[Any, Callable[[str], Column]] = {
+    bool: lambda name: _Numbers(name, np.bool_),
+    int: _Numbers,
+    int | None: lambda name: _Numbers(
+        name, np.int64, lambda n: -1 if n is None else n, lambda n: None if n == -1 else n
     ),
-    "fault": _Texts("fault"),
-    "calls": _Rows("calls", np.int64, read=lambda calls: tuple(map(bool, calls))),
-    "earned": _Rows("earned", np.float64),
-    "finish_reason": _Numbers("finish", np.uint8, _REASONS.index, _REASONS.__getitem__),
-    "token_ids": _Rows("token"),
-    "logprobs": _Rows("logprob", np.float32),
-    "num_shared": _Numbers("num_shared"),
-    "forked_from": _or_none("forked_from"),
-    "noted": _Rows("noted", np.float32),
+    float: lambda name: _Numbers(name, np.float64),
+    str: _Texts,
+    str | None: _Texts,
+    tuple[int, ...]: lambda name: _Rows(name, np.int64),
+    tuple[int, ...] | None: lambda name: _Rows(name, np.int32, lambda row: row or (), lambda row: row or None),
+    tuple[float, ...]: lambda name: _Rows(name, np.float64),
+    tuple[tuple[int, int], ...]: _pairs,
+    tuple[Heard, ...]: _heard,
+    Mapping[str, float]: lambda name: _Named(
+        name, np.float64, lambda found: {key: float(number) for key, number in found.items()}
+    ),
+    Notes: lambda name: _Named(name, np.float32, lambda found: Notes(found) if found else NO_NOTES),
+    Parent | None: lambda name: _Rows(
+        name, np.int32, lambda one: () if one is None else astuple(one), lambda row: Parent(*row) if row else None
+    ),
+    Status: lambda name: _word(name, get_args(Status)),
+    FinishReason | None: lambda name: _word(name, (None, *get_args(FinishReason))),
 }
-_EXACT: Table = {**_COMPLETION, "logprobs": _Rows("logprob", np.float64)}
-_ROLLOUT: Table = {
-    "text": _Texts("text"),
-    "reward": _Numbers("reward", np.float64),
-    "is_correct": _Numbers("is_correct", np.bool_),
-    "is_formatted": _Numbers("is_formatted", np.bool_),
-    "answer": _Texts("answer"),
-    "invalid_reason": _Texts("invalid"),
-    "prompt_ids": _prompt_or_none("own_prompt"),
-    "origin": _Texts("origin"),
-}
-_GROUP: Table = {
-    "id": _Texts("group_id"),
-    "prompt_ids": _Rows("prompt"),
-    "index": _or_none("group_index"),
-    "step": _Numbers("group_step"),
-    "is_trained": _Numbers("group_is_trained", np.bool_),
-    "num_first": _or_none("group_first"),
-}
-_WAY: Table = {
-    "count": _Numbers("way_count"),
-    "prompt_ids": _prompt_or_none("way_prompt"),
-    "start_ids": _Rows("way_start"),
-    "origin": _Texts("way_origin"),
-}
+"""Type of a field -> its column."""
+
+
+def _table(record: type, prefix: str, without: Sequence[str] = (), **own: Column) -> Table:
+    """The column of each field of a record, by the field's type."""
+    kinds = get_type_hints(record)
+    named = {each.name: f"{prefix}.{each.name}" for each in fields(record) if each.name not in without}
+    return {name: own.get(name) or _KINDS[kinds[name]](column) for name, column in named.items()}
+
+
+_EXACT = _table(Rollout, "rollout", token_ids=_Rows("rollout.token_ids"))
+_ROLLOUT: Table = {**_EXACT, "logprobs": _Rows("rollout.logprobs", np.float32)}
+_GROUP = _table(Group, "group", without=("task", "rollouts"))
+_WAY = _table(Way, "way")
 _PRUNED = _Rows("pruned", np.int64)
-_PART_NAMES = _Texts("part_name")
 
 
 def _write(table: Table, records: Sequence[Any]) -> Columns:
@@ -210,47 +249,39 @@ def decode_open(data: bytes, task_of: Callable[[str, int | None], Task]) -> list
     with _refusing_damage():
         columns = _load(data, _open_columns([]))
         of_begun = {name.removeprefix(_BEGUN): each for name, each in columns.items() if name.startswith(_BEGUN)}
-        ways = _split([Way(**fields) for fields in _read(_WAY, columns)], columns["num_ways"])
-        begun = _split([Completion(**fields) for fields in _read(_COMPLETION, of_begun)], columns["num_begun"])
+        ways = _split([Way(**own) for own in _read(_WAY, columns)], columns["num_ways"])
+        begun = _split(_rollouts(_ROLLOUT, of_begun), columns["num_begun"])
         rows = zip(_groups(columns, task_of), ways, begun, _PRUNED.values(columns), strict=True)
         return [Open(group=group, ways=of, begun=goes_on, pruned=pruned) for group, of, goes_on, pruned in rows]
 
 
-def encode_completions(completions: Sequence[Completion]) -> bytes:
-    """Completions as bytes; log-probs keep every bit.
+def encode_rollouts(rollouts: Sequence[Rollout]) -> bytes:
+    """Rollouts as bytes; log-probs keep every bit.
 
     Example:
-        >>> found = Completion(
-        ...     request_id="g", index=0, token_ids=(5,), logprobs=(-0.1,), finish_reason="stop", version=3
-        ... )
-        >>> decode_completions(encode_completions([found])) == [found]
-        True
+        >>> one = Rollout(group_id="g", index=0, token_ids=(5,), logprobs=(-0.1,), version=3, finish_reason="stop")
+        >>> decode_rollouts(encode_rollouts([one]))[0].logprobs
+        (-0.1,)
     """
-    return _save(_write(_EXACT, completions))
+    return _save(_write(_EXACT, rollouts))
 
 
-def decode_completions(data: bytes) -> list[Completion]:
-    """What `encode_completions` was given. PodsError: the bytes are not what it wrote."""
+def decode_rollouts(data: bytes) -> list[Rollout]:
+    """What `encode_rollouts` was given. PodsError: the bytes are not what it wrote."""
     with _refusing_damage():
-        return [Completion(**fields) for fields in _read(_EXACT, _load(data, _write(_EXACT, [])))]
+        return _rollouts(_EXACT, _load(data, _write(_EXACT, [])))
 
 
 def _group_columns(groups: Sequence[Group]) -> Columns:
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    names = list(dict.fromkeys(name for rollout in rollouts for name in rollout.parts))
     return {
         **_write(_GROUP, groups),
         "group_size": np.array([len(group.rollouts) for group in groups], dtype=np.int64),
-        **_write(_COMPLETION, [rollout.completion for rollout in rollouts]),
-        **_write(_ROLLOUT, rollouts),
-        **_PART_NAMES.write(names),
-        "parts": np.array([[rollout.parts.get(name, 0.0) for name in names] for rollout in rollouts], dtype=np.float64),
-        "has_part": np.array([[name in rollout.parts for name in names] for rollout in rollouts], dtype=bool),
+        **_write(_ROLLOUT, [rollout for group in groups for rollout in group.rollouts]),
     }
 
 
 def _open_columns(opens: Sequence[Open]) -> Columns:
-    begun = _write(_COMPLETION, [done for each in opens for done in each.begun])
+    begun = _write(_ROLLOUT, [done for each in opens for done in each.begun])
     return {
         **_group_columns([each.group for each in opens]),
         "num_ways": np.array([len(each.ways) for each in opens], dtype=np.int64),
@@ -262,18 +293,13 @@ def _open_columns(opens: Sequence[Open]) -> Columns:
 
 
 def _groups(columns: Columns, task_of: Callable[[str, int | None], Task]) -> Iterator[Group]:
-    of_groups = _split(list(_rollouts(columns)), columns["group_size"])
-    for fields, rollouts in zip(_read(_GROUP, columns), of_groups, strict=True):
-        yield Group(**fields, rollouts=rollouts, task=task_of(fields["id"], fields["index"]))
+    of_groups = _split(_rollouts(_ROLLOUT, columns), columns["group_size"])
+    for own, rollouts in zip(_read(_GROUP, columns), of_groups, strict=True):
+        yield Group(**own, rollouts=rollouts, task=task_of(own["id"], own["index"]))
 
 
-def _rollouts(columns: Columns) -> Iterator[Rollout]:
-    names = _PART_NAMES.values(columns)
-    completions = (Completion(**fields) for fields in _read(_COMPLETION, columns))
-    parts = zip(columns["parts"].tolist(), columns["has_part"].tolist(), strict=True)
-    for completion, fields, (values, has) in zip(completions, _read(_ROLLOUT, columns), parts, strict=True):
-        own = {str(name): value for name, value, is_there in zip(names, values, has, strict=True) if is_there}
-        yield Rollout(**fields, completion=completion, parts=own)
+def _rollouts(table: Table, columns: Columns) -> list[Rollout]:
+    return [Rollout(**own) for own in _read(table, columns)]
 
 
 def _split(items: list[Item], sizes: Array) -> Iterable[tuple[Item, ...]]:

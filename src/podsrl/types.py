@@ -1,6 +1,6 @@
 """The records that flow through the stages, in the order of the data's life.
 
-    Task -> Ask -> Open -> Completion -> Rollout -> Group -> Selection -> Sample -> (update.batch.Batch)
+    Task -> Ask -> Open -> Rollout -> Group -> Selection -> Sample -> (update.batch.Batch)
 
 Every record is frozen: a stage returns a new one and never writes into its input. Nothing here imports torch.
 
@@ -12,30 +12,34 @@ Groups of one step may differ in size.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from podsrl.errors import short
 from podsrl.lib.text import html_table, prompt_text
 
-FinishReason = Literal["stop", "length", "aborted", "invalid", "pruned", "postponed"]
-"""stop: the last token is a stop token or completes a stop string; length: the token limit; aborted: from outside;
-invalid: the model's logits were no numbers; pruned: a control part ended it, so it has no reward and is no failure;
-postponed: it stopped where it was and a later step continues it."""
+Status = Literal["open", "done", "pruned", "failed"]
+"""open: it goes on behind its tokens; done: it has its answer; pruned: a part ended it, so it has no reward and is no
+failure; failed: there is no usable reward (`Rollout.invalid_reason`)."""
+
+FinishReason = Literal["stop", "length"]
+"""stop: the last token is a stop token or completes a stop string; length: the token limit."""
 
 DropReason = Literal["not_selected", "invalid", "group_too_small", "pruned"]
 """not_selected: the rule preferred others; invalid: no usable reward; group_too_small: under two valid rollouts;
 pruned: it was ended before it had a reward."""
 
-REPAIRED = "repaired"
-"""`Rollout.origin` of one that a part's `repair` made."""
-FORK = "fork"
-"""`Rollout.origin` of one that went on from the tokens of another (a fork)."""
+Heard = tuple[tuple[bool, ...], float]
+"""Calls and reward of a turn that an environment has heard, as in `Turn`."""
 
-_NO_COLUMNS: Mapping[str, Any] = MappingProxyType({})
+_Numbers = NDArray[np.float32]
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class TokenMarkup(str):
@@ -54,6 +58,62 @@ class TokenMarkup(str):
         return f"TokenMarkup({super().__repr__()})"
 
 
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The rollout of the same group with whose tokens another begins.
+
+    Example: a fork of rollout 2 behind its first ten tokens has `Parent(index=2, num_tokens=10)`.
+    """
+
+    index: int
+    """Of the other."""
+    num_tokens: int
+    """How many of its first tokens they share, those included that it has from its own parent; at least 0."""
+
+
+class Notes(Mapping[str, _Numbers]):
+    """Arrays with names, float32 and of any shapes; equal ones have equal names, shapes and numbers.
+
+    Example:
+        >>> Notes({"hint": [0.5]}).having("hidden", np.zeros((2, 3)))
+        Notes(hint [1], hidden [2, 3])
+    """
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, arrays: Mapping[str, ArrayLike] = MappingProxyType({})) -> None:
+        self._arrays = {name: np.array(values, dtype=np.float32) for name, values in arrays.items()}
+
+    def having(self, name: str, values: ArrayLike) -> Notes:
+        """The same with one more, or in place of the one with that name."""
+        found = Notes({name: values})
+        found._arrays = {**self._arrays, **found._arrays}
+        return found
+
+    def __getitem__(self, name: str) -> _Numbers:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Notes):
+            return NotImplemented
+        return self.keys() == other.keys() and all(np.array_equal(self[name], other[name]) for name in self)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._arrays))
+
+    def __repr__(self) -> str:
+        return f"Notes({', '.join(f'{name} {list(values.shape)}' for name, values in self.items())})"
+
+
+NO_NOTES = Notes()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One question, with what is needed to judge an answer.
@@ -70,7 +130,7 @@ class Task:
     them are text, except in `TokenMarkup`."""
     answer: str
     """The reference answer."""
-    columns: Mapping[str, Any] = field(default_factory=lambda: _NO_COLUMNS)
+    columns: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     """Further columns of the data set, handed to rewards of TRL's form."""
 
 
@@ -98,26 +158,45 @@ class Ask:
     """Text of an answer; the rollouts begin with its first tokens, which no policy drew (`Begun.given`)."""
     start_share: float = 0.0
     """Of the tokens of `start`, 0 to below 1: the first ceil(start_share · T) of T, and never the last one."""
-    start_ids: tuple[int, ...] = ()
-    """The tokens themselves, in place of `start`: those of another rollout, say."""
+    parent: Parent | None = None
+    """In place of `start`: a rollout of the group that is judged, whose first tokens they begin with, as given ones."""
+    notes: Notes = NO_NOTES
+    """That the rollouts begin with (`Rollout.notes`)."""
     origin: str = ""
-    """Names another way of asking ("examples"); it becomes `Rollout.origin`."""
+    """Names another way of asking ("examples") for people; it becomes `Rollout.origin`."""
     is_trained: bool = True
     """False for a probe: its group is generated and scored, control parts see it, and no batch holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """What there is of a rollout, which goes on behind these tokens.
+class Turn:
+    """A turn of the model: tokens that it drew one behind the other, and what came of them."""
+
+    start: int
+    """Place of its first token in the rollout's tokens; its last one is before `end`."""
+    end: int
+    calls: tuple[bool, ...] = ()
+    """Of each tool call in it that was answered, whether the answer was a result, and no error."""
+    reward: float = 0.0
+    """What an environment gave for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One answer, from its first token to its reward.
+
+    A generator is given what there is of it, adds tokens, and ends it; then it is judged, and a group holds it.
 
     Example: rollout 3 begins with a hint of two tokens, which no policy drew:
 
-        Begun(index=3, token_ids=(5, 6), logprobs=(0.0, 0.0), version=0, given=((0, 2),))
+        Rollout(group_id="g", index=3, token_ids=(5, 6), logprobs=(0.0, 0.0), version=0, given=((0, 2),), status="open")
     """
 
+    group_id: str
+    """Of the group that it belongs to, which is the id of the request that asked for it."""
     index: int
     """Which rollout of the group, counted from 0 over all requests that added to it. With the group's id
-    it decides every random number of the completion."""
+    it decides every random number of the rollout."""
     token_ids: tuple[int, ...]
     """T tokens; a sampled stop token, or the token that completes a stop string, is included."""
     logprobs: tuple[float, ...]
@@ -130,19 +209,69 @@ class Begun:
     given: tuple[tuple[int, int], ...] = ()
     """Tokens that no policy drew: ascending stretches (start, end) of 0 .. T. They are read as a prompt is, and no loss
     counts them."""
-    noted: tuple[float, ...] = ()
-    """What a part keeps with it (`podsrl.lib.watch.Note`), as numbers that float32 holds."""
-    calls: tuple[bool, ...] = ()
-    """Of each tool call in it that was answered, whether the answer was a result, and no error."""
-    earned: tuple[float, ...] = ()
-    """What an environment gave for each finished turn, up to the last one for which it gave anything."""
-    num_shared: int = 0
-    """Of the tokens that a policy drew, those drawn for another rollout, with which a fork or a repair begins."""
-    forked_from: int | None = None
-    """Index of the rollout of its group that it is a fork of."""
+    status: Status = "done"
+    finish_reason: FinishReason | None = None
+    """What the sampler said at its end; None where it said nothing."""
+    parent: Parent | None = None
+    """The rollout of its group with whose first tokens it begins, if it does."""
+    heard: tuple[Heard, ...] = ()
+    """Of each turn that an environment has heard."""
+    notes: Notes = NO_NOTES
+    """What parts keep with it (`podsrl.lib.watch.Note`)."""
+    text: str = ""
+    """Its tokens decoded without special ones, once it is judged."""
+    reward: float = math.nan
+    """Weighted sum of the parts; NaN where there is none."""
+    parts: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    """Each reward function's own value, before its weight."""
+    is_correct: bool = False
+    """Whether the answer is right: what accuracy counts, whatever the reward's shape."""
+    is_formatted: bool = True
+    """Whether the answer has the form that was asked for; True where the task asks for none."""
+    answer: str | None = None
+    """The final answer found in the text, for majority votes; None where none was found or looked for."""
+    invalid_reason: str | None = None
+    """Why it failed, in one sentence (its environment broke, a reward function raised or returned NaN …); it is never
+    trained on then."""
+    prompt_ids: tuple[int, ...] | None = None
+    """The prompt that it answers, where that is not the group's: it was asked in another way."""
+    is_unguided: bool = False
+    """Whether it was to be guided, by a prompt or a start that was too long, so that it was asked plainly."""
+    origin: str = ""
+    """How it was asked or made, for people, where that is not plainly."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(index {self.index}, {len(self.token_ids)} tokens)"
+        if not self.is_open and not (self.is_valid and math.isnan(self.reward)):  # it is judged
+            return f"Rollout({self.verdict}, {short(self.text, 60)})"
+        end = self.finish_reason or self.status
+        return f"Rollout({self.group_id!r}, index {self.index}, {len(self.token_ids)} tokens, {end})"
+
+    @property
+    def verdict(self) -> str:
+        """Its reward, and whether it is right, in words."""
+        if not self.is_valid:
+            return self.invalid_reason or self.status
+        return f"reward {self.reward:g}, {'correct' if self.is_correct else 'wrong'}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it goes on."""
+        return self.status == "open"
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether a part ended it: it has no reward and is no failure."""
+        return self.status == "pruned"
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether its reward can be used."""
+        return self.status == "done" and self.invalid_reason is None
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether a part made its answer (`repair`): no sampler ended it."""
+        return self.status == "done" and self.finish_reason is None
 
     @property
     def oldest_version(self) -> int:
@@ -152,7 +281,7 @@ class Begun:
     @property
     def num_given(self) -> int:
         """Tokens that no policy drew."""
-        return sum(end - start for start, end in self.given)
+        return _within(self.given, len(self.token_ids))
 
     @property
     def num_drawn(self) -> int:
@@ -160,85 +289,40 @@ class Begun:
         return len(self.token_ids) - self.num_given
 
     @property
+    def num_shared(self) -> int:
+        """Of those, the tokens that were drawn for its parent."""
+        size = 0 if self.parent is None else self.parent.num_tokens
+        return size - _within(self.given, size)
+
+    @property
     def num_own(self) -> int:
-        """Of those, the tokens that were drawn for this rollout: over all rollouts each drawn token counts once."""
+        """The others, which were drawn for this rollout: over all rollouts each drawn token counts once."""
         return self.num_drawn - self.num_shared
 
     @property
-    def turns(self) -> tuple[tuple[int, int], ...]:
-        """Those others as ascending stretches (start, end): the turns of the model, which given tokens part.
+    def turns(self) -> tuple[Turn, ...]:
+        """The drawn tokens as turns of the model, which given tokens part.
 
         Example:
-            >>> Begun(index=0, token_ids=(7, 5, 9), logprobs=(-1.0, 0.0, -1.0), version=0, given=((1, 2),)).turns
-            ((0, 1), (2, 3))
+            >>> tokens, logprobs = (7, 5, 9), (-1.0, 0.0, -1.0)
+            >>> one = Rollout(
+            ...     group_id="g", index=0, token_ids=tokens, logprobs=logprobs, version=0, given=((1, 2),)
+            ... )
+            >>> [(turn.start, turn.end) for turn in one.turns]
+            [(0, 1), (2, 3)]
         """
         bounds = [0, *chain.from_iterable(self.given), len(self.token_ids)]
-        return tuple((start, end) for start, end in zip(bounds[::2], bounds[1::2], strict=True) if start < end)
+        places = [(start, end) for start, end in zip(bounds[::2], bounds[1::2], strict=True) if start < end]
+        heard = [*self.heard, *(((), 0.0),) * (len(places) - len(self.heard))]
+        return tuple(
+            Turn(start=start, end=end, calls=calls, reward=reward)
+            for (start, end), (calls, reward) in zip(places, heard, strict=False)
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completion(Begun):
-    """The tokens of one answer that has ended, or that was stopped."""
-
-    request_id: str
-    """Of the request that asked for it; in a `Group` it is the group's id, whichever round asked."""
-    finish_reason: FinishReason
-    fault: str = ""
-    """Why nobody can judge it, in one sentence, where its environment failed."""
-
-    def __repr__(self) -> str:
-        tokens = f"{len(self.token_ids)} tokens"
-        return f"Completion({self.request_id!r}, index {self.index}, {tokens}, {self.finish_reason})"
-
-    @property
-    def is_postponed(self) -> bool:
-        """Whether it goes on later."""
-        return self.finish_reason == "postponed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
-    """A completion with its reward."""
-
-    completion: Completion
-    text: str
-    """The completion decoded without special tokens."""
-    reward: float
-    """Weighted sum of the parts; NaN where invalid or pruned."""
-    parts: Mapping[str, float]
-    """Each reward function's own value, before its weight."""
-    is_correct: bool
-    """Whether the answer is right: what accuracy counts, whatever the reward's shape."""
-    is_formatted: bool = True
-    """Whether the answer has the form that was asked for; True where the task asks for none."""
-    answer: str | None = None
-    """The final answer found in the text, for majority votes; None where none was found or looked for."""
-    invalid_reason: str | None = None
-    """Why there is no usable reward (the function raised, returned None or NaN …); never trained on then."""
-    prompt_ids: tuple[int, ...] | None = None
-    """The prompt that it answers, where that is not the group's: it was asked in another way."""
-    origin: str = ""
-    """That other way, as in `Ask`."""
-
-    def __repr__(self) -> str:
-        return f"Rollout({self.verdict}, {short(self.text, 60)})"
-
-    @property
-    def verdict(self) -> str:
-        """Its reward, and whether it is right, in words."""
-        if not self.is_valid:
-            return self.invalid_reason or "pruned"
-        return f"reward {self.reward:g}, {'correct' if self.is_correct else 'wrong'}"
-
-    @property
-    def is_pruned(self) -> bool:
-        """Whether a control part ended it: it has no reward and is no failure."""
-        return self.completion.finish_reason == "pruned"
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether its reward can be used."""
-        return self.invalid_reason is None and not self.is_pruned
+def _within(stretches: Sequence[tuple[int, int]], size: int) -> int:
+    """How many of the first `size` places are in the stretches."""
+    return sum(min(end, size) - start for start, end in stretches if start < size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +338,7 @@ class Group:
     task: Task
     prompt_ids: tuple[int, ...]
     rollouts: tuple[Rollout, ...]
-    """n rollouts in the order of `Completion.index`, which is their place here unless one is not done (`Open`)."""
+    """n rollouts in the order of `Rollout.index`, which is their place here unless one is not done (`Open`)."""
     index: int | None = None
     """Place of the task in the training set; None for a task that is not of it, as in an evaluation."""
     step: int = 0
@@ -282,7 +366,7 @@ class Group:
     def with_more(self, rollouts: Sequence[Rollout]) -> Group:
         """The group with the rollouts of a further round, in the order of their indices."""
         first = self.num_first or len(self.rollouts) or None
-        every = sorted((*self.rollouts, *rollouts), key=lambda rollout: rollout.completion.index)
+        every = sorted((*self.rollouts, *rollouts), key=lambda rollout: rollout.index)
         return replace(self, rollouts=tuple(every), num_first=first)
 
     @property
@@ -294,13 +378,13 @@ class Group:
     def outcomes(self) -> list[bool]:
         """Right or wrong, of the rollouts that say how hard the question itself is: valid ones, with its own prompt.
 
-        Forks are none of them, since they share tokens with another.
+        Those with a parent are none of them, since they share tokens with another.
 
         Of the first ones (`num_first`) alone: whether a group gets more may hang on what it had, and then the share of
         right ones among all of them is no estimate without bias.
         """
         first = self.rollouts[: self.num_first]
-        own = [rollout for rollout in first if rollout.prompt_ids is None and rollout.origin != FORK]
+        own = [rollout for rollout in first if rollout.prompt_ids is None and rollout.parent is None]
         return [rollout.is_correct for rollout in own if rollout.is_valid]
 
 
@@ -313,15 +397,18 @@ class Way:
     """In place of the group's."""
     start_ids: tuple[int, ...] = ()
     """Tokens that they begin with, which no policy drew."""
+    parent: Parent | None = None
+    notes: Notes = NO_NOTES
+    is_unguided: bool = False
     origin: str = ""
-    """As in `Ask`."""
+    """As in `Ask`, or `Rollout`; so are the three before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
     """A group that is not done: rollouts are to be generated still, or to be judged.
 
-    Example: of a group of eight, rollout 2 was postponed while the others ended and were judged. The group has seven
+    Example: of a group of eight, rollout 2 was put off while the others ended and were judged. The group has seven
     rollouts, ways is (Way(count=8),), and begun is what there is of rollout 2.
     """
 
@@ -329,8 +416,8 @@ class Open:
     """With the rollouts that are judged."""
     ways: tuple[Way, ...]
     """How its rollouts are asked, those that it has included, in the order of their indices."""
-    begun: tuple[Completion, ...] = ()
-    """Rollouts of other indices, in order: they have ended and are not judged, or they are postponed and go on."""
+    begun: tuple[Rollout, ...] = ()
+    """Rollouts of other indices, in order: they have ended and are not judged, or they are open and go on."""
     pruned: tuple[int, ...] = ()
     """Tokens of rollouts that were begun and belong to it no more: it was closed before them."""
 
@@ -342,14 +429,13 @@ class Open:
     @property
     def to_come(self) -> list[int]:
         """Indices of the rollouts that are still to be generated, those that go on included."""
-        done = {rollout.completion.index for rollout in self.group.rollouts}
-        done |= {completion.index for completion in self.begun if not completion.is_postponed}
+        done = {one.index for one in self.rollouts if not one.is_open}
         return [index for index in range(self.size) if index not in done]
 
     @property
-    def completions(self) -> tuple[Completion, ...]:
+    def rollouts(self) -> tuple[Rollout, ...]:
         """What there is of its rollouts: first the judged ones."""
-        return *(rollout.completion for rollout in self.group.rollouts), *self.begun
+        return *self.group.rollouts, *self.begun
 
     @property
     def way_of(self) -> list[Way]:
@@ -381,21 +467,21 @@ class Selection:
 class Sample:
     """One kept rollout with its advantage: what a batch is made of.
 
-    Example: a completion of three tokens has the advantage 0.5, or (0.5, 0.5, 0.0) for one value per token.
+    Example: a rollout of three tokens has the advantage 0.5, or (0.5, 0.5, 0.0) for one value per token.
     """
 
     group_id: str
     prompt_ids: tuple[int, ...]
-    completion: Completion
+    rollout: Rollout
     advantage: float | tuple[float, ...]
-    """One value for the whole completion, or T values, one per token."""
+    """One value for the whole rollout, or T values, one per token."""
     chunk: int = 0
     """Which of the selection's chunks it was chosen in; 0 where the whole group is the one chunk."""
     bound: float | None = None
     """How far its ratio may be from 1, at least 0; None: as the loss says."""
 
     def __repr__(self) -> str:
-        return f"Sample({self.group_id!r}, advantage {short(self.advantage, 40)}, {self.completion})"
+        return f"Sample({self.group_id!r}, advantage {short(self.advantage, 40)}, {self.rollout})"
 
     @property
     def has_advantage(self) -> bool:
@@ -416,13 +502,20 @@ def group_of_rewards(name: str, rewards: Sequence[float]) -> Group:
     rollouts = []
     for i, reward in enumerate(rewards):
         tokens = tuple(range(1, 2 + i % 3))
-        completion = Completion(
-            request_id=name, index=i, token_ids=tokens, logprobs=(-0.5,) * len(tokens), finish_reason="stop", version=0
-        )
-        parts, is_correct = {"correct": reward}, reward == 1
-        reason = "no reward" if math.isnan(reward) else None
+        is_valid = not math.isnan(reward)
         rollout = Rollout(
-            completion=completion, text="7", reward=reward, parts=parts, is_correct=is_correct, invalid_reason=reason
+            group_id=name,
+            index=i,
+            token_ids=tokens,
+            logprobs=(-0.5,) * len(tokens),
+            version=0,
+            status="done" if is_valid else "failed",
+            finish_reason="stop",
+            text="7",
+            reward=reward,
+            parts={"correct": reward},
+            is_correct=reward == 1,
+            invalid_reason=None if is_valid else "no reward",
         )
         rollouts.append(rollout)
     task = Task(id=name, prompt="3 + 4 =", answer="7")

@@ -13,7 +13,7 @@ from podsrl.config.load import load_config
 from podsrl.config.schema import OrderConfig
 from podsrl.generate import Request, Sampling
 from podsrl.run.step.desk import request_id
-from podsrl.types import Begun
+from podsrl.types import Rollout
 from tests.run.step.simulated import Simulated
 
 
@@ -66,7 +66,15 @@ def test_with_a_slot_for_each_a_barrier_waits_for_the_longest_turn_of_each_round
             )
             for number in range(3):
                 given = tuple((2 * i, 2 * i + 1) for i in range(number))
-                begun = Begun(index=index, token_ids=(1,) * size, logprobs=(0.0,) * size, version=0, given=given)
+                begun = Rollout(
+                    group_id="g",
+                    status="open",
+                    index=index,
+                    token_ids=(1,) * size,
+                    logprobs=(0.0,) * size,
+                    version=0,
+                    given=given,
+                )
                 starts = {index: begun} if number else {}
                 end = turn_of(replace(request, starts=starts), index).sampling.max_new_tokens
                 own.append(end - size)

@@ -38,7 +38,7 @@ def answers(name: str, *overrides: str, task: str | None = None, num_questions: 
 
 
 def tokens(groups: list[Group]) -> dict[str, list[tuple[int, ...]]]:
-    return {group.id: [rollout.completion.token_ids for rollout in group.rollouts] for group in groups}
+    return {group.id: [rollout.token_ids for rollout in group.rollouts] for group in groups}
 
 
 def test_a_model_alone_gives_the_answers_that_an_evaluation_in_a_run_gives() -> None:
@@ -68,8 +68,8 @@ def test_the_order_in_which_questions_end_does_not_move_answers_between_them() -
     groups = answers("pods", *SIZES, "rollouts.num_slots=2")
     assert tokens(groups) == tokens(answers("pods", *SIZES))
     for group in groups:
-        assert [rollout.completion.index for rollout in group.rollouts] == [0, 1, 2]
-        assert all(rollout.completion.request_id == group.id for rollout in group.rollouts)
+        assert [rollout.index for rollout in group.rollouts] == [0, 1, 2]
+        assert all(rollout.group_id == group.id for rollout in group.rollouts)
 
 
 def test_a_folder_of_adapters_answers_as_the_merged_model_does(tiny_model_folder: Path, tmp_path: Path) -> None:

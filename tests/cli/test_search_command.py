@@ -33,8 +33,8 @@ def test_a_majority_of_all_answers_is_that_of_an_evaluation() -> None:
     found = searched("pods", "majority", *SIZES)
     with Evaluator(find_target("pods", SIZES).config) as evaluator:
         groups = sorted(evaluator.answers(), key=lambda group: group.id)
-    by_search = [[one.completion.token_ids for one in each.group.rollouts] for each in found]
-    assert by_search == [[one.completion.token_ids for one in group.rollouts] for group in groups]
+    by_search = [[one.token_ids for one in each.group.rollouts] for each in found]
+    assert by_search == [[one.token_ids for one in group.rollouts] for group in groups]
     assert point_of("majority", 3, found).accuracy == (accuracy_of(groups).majority or 0)
     assert all(each.num_tokens == sum(map(len, tokens)) for each, tokens in zip(found, by_search, strict=True))
 

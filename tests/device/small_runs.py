@@ -88,8 +88,8 @@ def generated(
     """Each rollout's tokens and end, and its log-probs."""
     done = list(Engine(model, seed=3, **options).generate(requests() if wanted is None else wanted, watch=watch))
     return (
-        {(each.request_id, each.index): (tuple(each.token_ids), each.finish_reason) for each in done},
-        {(each.request_id, each.index): list(each.logprobs) for each in done},
+        {(each.group_id, each.index): (tuple(each.token_ids), each.finish_reason) for each in done},
+        {(each.group_id, each.index): list(each.logprobs) for each in done},
     )
 
 
@@ -109,7 +109,7 @@ def trainer(*options: str, device: str, is_double: bool = True) -> Trainer:
 
 def sampled(run: Trainer) -> list[list[tuple[int, ...]]]:
     """The tokens of the rollouts that the next step trains on, group by group."""
-    return [[tuple(r.completion.token_ids) for r in group.rollouts] for group in run.sample().groups]
+    return [[tuple(r.token_ids) for r in group.rollouts] for group in run.sample().groups]
 
 
 def taken_step(run: Trainer) -> dict[str, Any]:

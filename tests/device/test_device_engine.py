@@ -14,7 +14,7 @@ import torch
 from small_runs import Tokens, generated, requests, tiny
 
 from podsrl.generate import Engine, Live, Request, Sampling
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 WAYS = {"nucleus": {"top_p": 0.8, "temperature": 0.7}, "greedy": {"top_k": 1}, "likely": {"min_p": 0.2}}
 ROOMS = [{}, {"num_slots": 3}, {"kv_cache_bytes": 120_000}]
@@ -52,7 +52,7 @@ def test_rollouts_sampled_in_different_ways_draw_the_cpus_tokens() -> None:
     assert_same(generated(tiny("cuda"), requests(**WAYS), forward="fast", num_slots=7), wanted)
 
 
-def steered(device: str, forward: Any) -> list[Completion]:
+def steered(device: str, forward: Any) -> list[Rollout]:
     """Rollouts that are forked and aborted, weights that change under them, and one that meets NaN."""
     model = tiny(device)
     with torch.no_grad():
@@ -67,14 +67,14 @@ def steered(device: str, forward: Any) -> list[Completion]:
     engine.load_weights([(name, weight * 0.9) for name, weight in model.named_parameters()], version=1)
     while engine.num_unfinished:
         done += engine.poll()
-    return sorted(done, key=lambda each: (each.request_id, each.index))
+    return sorted(done, key=lambda each: (each.group_id, each.index))
 
 
 @pytest.mark.parametrize("forward", ["fast", "model"])
 def test_steered_rollouts_draw_the_cpus_tokens(forward: str) -> None:
     wanted, found = steered("cpu", "model"), steered("cuda", forward)
     assert {each.finish_reason for each in wanted} >= {"length", "aborted", "invalid"}
-    names = ("request_id", "index", "token_ids", "finish_reason", "version")
+    names = ("group_id", "index", "token_ids", "status", "finish_reason", "version")
     assert [[getattr(each, name) for name in names] for each in found] == [
         [getattr(each, name) for name in names] for each in wanted
     ]

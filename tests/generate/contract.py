@@ -32,7 +32,7 @@ from torch import Tensor
 
 from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, Sampling, Setting, abilities_of
-from podsrl.types import Begun, Completion
+from podsrl.types import Rollout
 from waiting import is_alive, wait_for, words_of
 
 SEED = 4
@@ -146,7 +146,7 @@ def first_table(model: Any, prompt: Sequence[int]) -> Tensor:
     return tables_of(model, prompt, [0], Sampling())[0]
 
 
-def largest_gap(model: Any, prompt: Sequence[int], done: Completion, sampling: Sampling) -> float:
+def largest_gap(model: Any, prompt: Sequence[int], done: Rollout, sampling: Sampling) -> float:
     """Between the completion's log-probs and Hugging Face's; infinite for a token that could not be drawn."""
     table = tables_of(model, prompt, done.token_ids, sampling)
     wanted = table.gather(1, torch.tensor(done.token_ids)[:, None])[:, 0]
@@ -176,28 +176,30 @@ def greedy(model: Any, prompt: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(made[0, len(prompt) :].tolist())
 
 
-def by_place(completions: Iterable[Completion]) -> dict[tuple[str, int], Completion]:
+def by_place(completions: Iterable[Rollout]) -> dict[tuple[str, int], Rollout]:
     completions = list(completions)
-    found = {(done.request_id, done.index): done for done in completions}
+    found = {(done.group_id, done.index): done for done in completions}
     assert len(found) == len(completions), "a completion came twice"
     return found
 
 
-def tokens_of(completions: Iterable[Completion]) -> dict[tuple[str, int], tuple[int, ...]]:
+def tokens_of(completions: Iterable[Rollout]) -> dict[tuple[str, int], tuple[int, ...]]:
     return {place: done.token_ids for place, done in by_place(completions).items()}
 
 
-def drain(generator: Generator) -> dict[tuple[str, int], Completion]:
+def drain(generator: Generator) -> dict[tuple[str, int], Rollout]:
     """What ends until no rollout is left."""
-    found = list[Completion]()
+    found = list[Rollout]()
     while generator.num_unfinished > 0:
         found += generator.poll()
     return by_place(found)
 
 
-def begun(done: Completion, length: int, given: tuple[tuple[int, int], ...] = ()) -> Begun:
+def begun(done: Rollout, length: int, given: tuple[tuple[int, int], ...] = ()) -> Rollout:
     """The first tokens of a completion."""
-    return Begun(
+    return Rollout(
+        group_id="g",
+        status="open",
         index=done.index,
         token_ids=done.token_ids[:length],
         logprobs=done.logprobs[:length],
@@ -207,22 +209,24 @@ def begun(done: Completion, length: int, given: tuple[tuple[int, int], ...] = ()
     )
 
 
-def going_on(done: Completion, request: Request) -> Request:
+def going_on(done: Rollout, request: Request) -> Request:
     """For what is behind the tokens of a completion."""
     return replace(request, num_rollouts=1, first_index=done.index, starts={done.index: done})
 
 
-def next_turn(done: Completion) -> Request:
+def next_turn(done: Rollout) -> Request:
     """Of a conversation: two tokens that an environment gives, and then as many drawn ones as there is room for."""
     count = len(done.token_ids)
-    start = Begun(
+    start = Rollout(
+        group_id="g",
+        status="open",
         index=done.index,
         token_ids=(*done.token_ids, 11, 30),
         logprobs=(*done.logprobs, 0.0, 0.0),
         version=done.version,
         given=((count, count + 2),),
     )
-    return Request(done.request_id, PROMPT, 1, PLAIN, first_index=done.index, starts={done.index: start})
+    return Request(done.group_id, PROMPT, 1, PLAIN, first_index=done.index, starts={done.index: start})
 
 
 def temporary(model: Any) -> Iterator[tuple[str, Tensor]]:
@@ -248,7 +252,7 @@ def begin_with_short(generator: Generator, *long: Request) -> None:
         generator.submit([Request("short", PROMPT, 1, Sampling(max_new_tokens=2))])
         while not (found := generator.poll()):
             pass
-        if [done.request_id for done in found] == ["short"]:
+        if [done.group_id for done in found] == ["short"]:
             return
         generator.abort([request.id for request in long])
         drain(generator)
@@ -296,7 +300,7 @@ class GeneratorContract:
         sampling = SHAPES[shape]
         completions = list(generator.generate([Request("a", PROMPT, 6, sampling), Request("b", (30, 31), 6, sampling)]))
         prompts = {"a": PROMPT, "b": (30, 31)}
-        gap = max(largest_gap(models.first, prompts[done.request_id], done, sampling) for done in completions)
+        gap = max(largest_gap(models.first, prompts[done.group_id], done, sampling) for done in completions)
         record_property("largest gap of log-probs", gap)
         assert gap < MAX_GAP
 
@@ -339,7 +343,9 @@ class GeneratorContract:
         before = by_place(generator.generate([Request("q", PROMPT, 4, PLAIN)]))
         starts = {i: begun(before["q", i], length) for i, length in ((1, 9), (2, 23))}
         starts[2] = replace(starts[2], calls=(True, False), earned=(0.5,), num_shared=4, forked_from=0)
-        starts[3] = Begun(index=3, token_ids=(11, 30), logprobs=(0.0, 0.0), version=0, given=((0, 2),))
+        starts[3] = Rollout(
+            group_id="g", status="open", index=3, token_ids=(11, 30), logprobs=(0.0, 0.0), version=0, given=((0, 2),)
+        )
         found = by_place(generator.generate([Request("q", PROMPT, 4, PLAIN, starts=starts)]))
         assert found["q", 0].token_ids == before["q", 0].token_ids
         for index, start in starts.items():
@@ -361,7 +367,7 @@ class GeneratorContract:
         ]
         found = by_place(generator.generate(requests))
         assert found.keys() == {(name, index) for name, (_, n) in counts.items() for index in range(n)}
-        assert all(len(done.token_ids) == counts[done.request_id][0] for done in found.values())
+        assert all(len(done.token_ids) == counts[done.group_id][0] for done in found.values())
         assert {done.finish_reason for done in found.values()} == {"length"}
 
     def test_no_requests_give_no_completions(self, generator: Generator) -> None:
@@ -384,7 +390,7 @@ class GeneratorContract:
     def test_what_is_submitted_in_pieces_while_others_run_is_what_one_call_gives(self, generator: Generator) -> None:
         requests = [Request(name, PROMPT, n, PLAIN) for name, n in (("a", 3), ("b", 1), ("c", 4))]
         wanted = tokens_of(generator.generate(requests))
-        found = list[Completion]()
+        found = list[Rollout]()
         for i, request in enumerate(requests):
             generator.submit([request])
             assert generator.num_unfinished == sum(one.num_rollouts for one in requests[: i + 1]) - len(found)
@@ -424,10 +430,10 @@ class GeneratorContract:
         needs("join")
         turn = replace(PLAIN, max_new_tokens=6)
         generator.submit([Request("q", PROMPT, 6, turn), Request("long", PROMPT, 2, LONG)])
-        found, first = list[Completion](), dict[int, Completion]()
+        found, first = list[Rollout](), dict[int, Rollout]()
         while generator.num_unfinished:
             for done in generator.poll():
-                if done.request_id == "q" and done.index not in first:
+                if done.group_id == "q" and done.index not in first:
                     first[done.index] = done
                     generator.submit([next_turn(done)])
                 else:
@@ -503,11 +509,11 @@ class GeneratorContract:
         begin_with_short(generator, long)
         keys = {("long", 1), ("long", 4)}
         generator.abort(keys)
-        found, before = list[Completion](), dict[tuple[str, int], Completion]()
+        found, before = list[Rollout](), dict[tuple[str, int], Rollout]()
         while generator.num_unfinished:
             for done in generator.poll():
-                if done.finish_reason == "aborted":
-                    before[done.request_id, done.index] = done
+                if done.status == "open":
+                    before[done.group_id, done.index] = done
                     generator.submit([going_on(done, long)])
                 else:
                     found.append(done)
@@ -540,7 +546,7 @@ class GeneratorContract:
             generator.abort(ids)
             places = drain(generator)
             assert places.keys() == whole.keys()
-            aborted = {place for place, done in places.items() if done.finish_reason == "aborted"}
+            aborted = {place for place, done in places.items() if done.status == "open"}
             assert aborted <= wanted
             for place, whole_ids in whole.items():
                 tokens = places[place].token_ids
@@ -581,7 +587,7 @@ class GeneratorContract:
         generator.load_weights(temporary(models.first), 9)
         generator.submit([Request("x", PROMPT, 2, PLAIN)])
         found = drain(generator)
-        assert tokens_of(done for done in found.values() if done.request_id == "long") == wanted
+        assert tokens_of(done for done in found.values() if done.group_id == "long") == wanted
         assert all(set(done.versions or (done.version,)) == {9} for (name, _), done in found.items() if name == "x")
 
     def test_rollouts_that_run_draw_from_new_weights_behind_the_keys_and_values_of_the_old(

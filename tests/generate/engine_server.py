@@ -35,7 +35,7 @@ from safetensors.torch import load_file
 
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Generator, Request, Sampling
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 Answer = tuple[int, Any]
 """Status, and JSON or bytes."""
@@ -93,7 +93,7 @@ class EngineServer:
         model = copy.deepcopy(self.model).double()  # which rollouts meet in a batch is left to chance, and rounds
         self.engine = Engine(model, num_slots=self.num_slots, tokenizer=self.tokenizer)
         self.label, self.is_running = "default", True
-        self._found: dict[str, Completion] = {}
+        self._found: dict[str, Rollout] = {}
         self._names: dict[str, str] = {}
         self._step = threading.Condition()
         self._http = _Http(("127.0.0.1", self.port), self)
@@ -213,7 +213,7 @@ class EngineServer:
             ]
         }
 
-    def _tops(self, request: Request, found: Completion) -> list[dict[str, float]]:
+    def _tops(self, request: Request, found: Rollout) -> list[dict[str, float]]:
         with torch.no_grad(), self._step:
             table = self.engine.model(torch.tensor([request.prompt_ids])).logits[0, -1].log_softmax(-1)
         value, token = table.max(-1)
@@ -227,7 +227,7 @@ class EngineServer:
                 if not self._serves(engine):
                     return
                 done = engine.poll()
-                found |= {each.request_id: each for each in done}
+                found |= {each.group_id: each for each in done}
                 if done:
                     step.notify_all()
             time.sleep(0.001)  # for those who want the lock

@@ -13,10 +13,10 @@ import pytest
 from loops import each
 from podsrl.errors import PodsError, UsageError
 from podsrl.generate import Checked, Generator, Kind, Request, Sampling
-from podsrl.types import Begun, Completion
+from podsrl.types import Rollout
 
 REQUESTS = [Request("a", (1,), 2, Sampling(max_new_tokens=3)), Request("b", (1,), 1, first_index=4)]
-Alter = Callable[[list[Completion]], Any]
+Alter = Callable[[list[Rollout]], Any]
 
 
 class Altered(Generator):
@@ -28,10 +28,10 @@ class Altered(Generator):
     def __init__(self, alter: Alter) -> None:
         self.alter = alter
 
-    def generate(self, requests: Iterable[Request], *, watch: Any = None) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request], *, watch: Any = None) -> Iterator[Rollout]:
         right = [
-            Completion(
-                request_id=request.id,
+            Rollout(
+                group_id=request.id,
                 index=index,
                 token_ids=(5, 9),
                 logprobs=(-0.5, 0.0),
@@ -61,7 +61,7 @@ class Polled(Altered):
         self.found = iter(self.generate(requests))
         self.num_left = 1
 
-    def poll(self, seconds: float | None = None) -> list[Completion]:
+    def poll(self, seconds: float | None = None) -> list[Rollout]:
         found = list(itertools.islice(self.found, 2))
         self.num_left = len(found)
         return found
@@ -74,16 +74,16 @@ def kind_of(name: str) -> Kind:
     return Kind(option=f"rollouts.generator = '{name}'", options_name=name, factory=Altered)
 
 
-def all_of(generator: Altered, requests: list[Request], name: str = "m:f", watch: Any = None) -> list[Completion]:
+def all_of(generator: Altered, requests: list[Request], name: str = "m:f", watch: Any = None) -> list[Rollout]:
     checked = Checked(generator, kind=kind_of(name), num_words=10)
     checked.submit(requests, watch)
-    found = list[Completion]()
+    found = list[Rollout]()
     while checked.num_unfinished:
         found += checked.poll()
     return found
 
 
-def answers(alter: Alter, name: str = "m:f", form: type[Altered] = Altered) -> list[Completion]:
+def answers(alter: Alter, name: str = "m:f", form: type[Altered] = Altered) -> list[Rollout]:
     return all_of(form(alter), REQUESTS, name)
 
 
@@ -93,17 +93,17 @@ def second(**changes: Any) -> Alter:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_right_completions_pass_in_the_order_in_which_they_come(form: type[Altered]) -> None:
-    assert [(each.request_id, each.index) for each in answers(reversed, form=form)] == [("b", 4), ("a", 1), ("a", 0)]
+    assert [(each.group_id, each.index) for each in answers(reversed, form=form)] == [("b", 4), ("a", 1), ("a", 0)]
     unfinished = {"token_ids": (), "logprobs": (), "finish_reason": "aborted"}
     assert len(answers(second(**unfinished), form=form)) == 3
-    assert len(answers(second(logprobs=(-1.0, math.nan), finish_reason="invalid"), form=form)) == 3
+    assert len(answers(second(logprobs=(-1.0, math.nan), status="failed", finish_reason=None), form=form)) == 3
 
 
 @each(
     ("alter", "named"),
     [
         (lambda found: [*found, found[0]], ["0", "'a'"]),
-        (second(request_id="c"), ["1", "'c'"]),
+        (second(group_id="c"), ["1", "'c'"]),
         (second(index=7), ["7", "'a'"]),
         (second(token_ids=(5,)), ["1 tokens", "2 log-probs"]),
         (second(token_ids=(5,) * 4, logprobs=(-1.0,) * 4), ["4 tokens", "at most 3"]),
@@ -120,7 +120,7 @@ def test_right_completions_pass_in_the_order_in_which_they_come(form: type[Alter
         (second(given=((0, 1),)), ["the log-prob 0 of given tokens"]),
         (second(given=[(1, 2)]), ["given", "tuples"]),
         (second(finish_reason="done"), ["'done'", "stop, length"]),
-        (lambda found: [{"a": 1}], ["{'a': 1}", "Completion"]),
+        (lambda found: [{"a": 1}], ["{'a': 1}", "Rollout"]),
     ],
 )
 def test_wrong_completions_of_any_generator_are_one_line(alter: Alter, named: list[str]) -> None:
@@ -152,13 +152,13 @@ def test_rollouts_that_do_not_come_are_named(form: type[Altered], name: str) -> 
 def test_forks_of_a_watch_are_the_next_of_their_group_once_each(
     forks: list[tuple[str, int]], named: str | None
 ) -> None:
-    def alter(found: list[Completion]) -> Iterator[Completion]:
-        return iter([*(replace(found[0], request_id=name, index=i, forked_from=0) for name, i in forks), *found])
+    def alter(found: list[Rollout]) -> Iterator[Rollout]:
+        return iter([*(replace(found[0], group_id=name, index=i, forked_from=0) for name, i in forks), *found])
 
     for form in FORMS:
         if named is None:
             found = all_of(form(alter), REQUESTS, watch="seen")
-            assert [(each.request_id, each.index) for each in found][: len(forks)] == forks
+            assert [(each.group_id, each.index) for each in found][: len(forks)] == forks
             with pytest.raises(PodsError, match="not asked for"):
                 answers(alter, form=form)
             continue
@@ -168,7 +168,7 @@ def test_forks_of_a_watch_are_the_next_of_their_group_once_each(
 
 
 def test_a_generator_that_does_not_go_on_from_a_start_or_lacks_an_ability_is_named() -> None:
-    start = Begun(index=4, token_ids=(5, 8), logprobs=(-0.5, 0.0), version=0)
+    start = Rollout(group_id="g", status="open", index=4, token_ids=(5, 8), logprobs=(-0.5, 0.0), version=0)
     request = Request("b", (1,), 1, Sampling(max_new_tokens=3), first_index=4, starts={4: start})
     generator = Altered(list)
     for abilities, kind, named in (
@@ -182,7 +182,7 @@ def test_a_generator_that_does_not_go_on_from_a_start_or_lacks_an_ability_is_nam
 
 
 def test_what_a_users_generator_raises_is_one_line_and_what_another_raises_stays() -> None:
-    def raising(found: list[Completion]) -> Iterator[Completion]:
+    def raising(found: list[Rollout]) -> Iterator[Rollout]:
         yield found[0]
         raise KeyError("half")
 

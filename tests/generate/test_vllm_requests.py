@@ -25,7 +25,7 @@ from podsrl.generate.vllm.sampling import (
 from podsrl.generate.vllm.start import check_installed
 from podsrl.lib.seeds import derive
 from podsrl.run.before.checks import check_generator
-from podsrl.types import Begun
+from podsrl.types import Rollout
 
 Pods = Any
 REQUEST = Request("q", (5, 6), 3, Sampling(max_new_tokens=9, stop_token_ids=(1, 4), stop_strings=("x",)))
@@ -39,13 +39,15 @@ def test_a_rollouts_seed_depends_on_seed_group_and_index_alone() -> None:
     assert rollout_seed(3, REQUEST, 2) == 4886566788724128277  # in every process, on every machine
 
 
-START = Begun(index=1, token_ids=(7, 8), logprobs=(-1.0, -2.0), version=3)
+START = Rollout(group_id="g", status="open", index=1, token_ids=(7, 8), logprobs=(-1.0, -2.0), version=3)
 HINT = replace(START, logprobs=(0.0, 0.0), given=((0, 2),))
 
 
 def test_a_rollout_that_goes_on_is_read_behind_its_prompt_with_random_numbers_of_its_own() -> None:
     plain = Request("q", (5, 6), 3, Sampling(max_new_tokens=9))
-    request = replace(plain, starts={1: START, 2: Begun(index=2, token_ids=(), logprobs=(), version=0)})
+    request = replace(
+        plain, starts={1: START, 2: Rollout(group_id="g", status="open", index=2, token_ids=(), logprobs=(), version=0)}
+    )
     assert [drawn_prompt(request, index) for index in range(3)] == [[5, 6], [5, 6, 7, 8], [5, 6]]
     found, before = ([rollout_options(each, index, 3) for index in range(3)] for each in (request, plain))
     assert [each["max_tokens"] for each in found] == [9, 7, 9]
@@ -65,7 +67,7 @@ def test_a_rollout_that_goes_on_is_read_behind_its_prompt_with_random_numbers_of
     ],
 )
 def test_a_completion_is_what_there_was_of_it_and_what_vllm_drew(
-    start: Begun, drawn: tuple[int, ...], version: int, versions: tuple[int, ...]
+    start: Rollout, drawn: tuple[int, ...], version: int, versions: tuple[int, ...]
 ) -> None:
     start = replace(start, calls=(True, False), earned=(0.5,), num_shared=1, forked_from=2)
     request = Request("q", (5, 6), 3, Sampling(max_new_tokens=9), starts={1: start})

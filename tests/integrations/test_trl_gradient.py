@@ -16,7 +16,7 @@ from benchmarks.trl.losses import TRL_LOSSES, drifted, generate
 from benchmarks.trl.setup import Scene, grpo_trainer, make_scene, quiet
 from podsrl.config.schema import OptimConfig
 from podsrl.select import max_variance
-from podsrl.types import Completion
+from podsrl.types import Rollout
 from podsrl.update import ALGORITHMS, Updater, group_advantages
 
 P, NUM_ROLLOUTS, NUM_KEPT, TEMPERATURE = 3, 8, 4, 0.9
@@ -31,7 +31,7 @@ def scene() -> Scene:
 
 
 @pytest.fixture(scope="module")
-def completions(scene: Scene) -> list[Completion]:
+def completions(scene: Scene) -> list[Rollout]:
     """Off-policy ones, so that the losses clip."""
     return drifted(generate(scene, temperature=TEMPERATURE))
 
@@ -41,7 +41,7 @@ def gradient(model: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("loss", TRL_LOSSES)
-def test_the_gradient_is_that_of_our_own_update(loss: str, scene: Scene, completions: list[Completion]) -> None:
+def test_the_gradient_is_that_of_our_own_update(loss: str, scene: Scene, completions: list[Rollout]) -> None:
     kept = max_variance(REWARDS, NUM_KEPT)
     rows = (kept + NUM_ROLLOUTS * torch.arange(P).unsqueeze(1)).flatten().tolist()
     of_kept = [completions[row] for row in rows]

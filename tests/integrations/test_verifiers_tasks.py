@@ -16,7 +16,7 @@ from podsrl.errors import UnavailableError, UsageError
 from podsrl.integrations.verifiers import REWARD, load, reward, task_set
 from podsrl.score import Scorer
 from podsrl.tasks import load_tasks
-from podsrl.types import Completion, Task
+from podsrl.types import Rollout, Task
 
 is_installed = importlib.util.find_spec("verifiers") is not None
 Write = Callable[[str], str]
@@ -138,7 +138,7 @@ def test_workers_judge_within_limits_and_a_failure_is_one_rollouts_own(write: Wr
     task = load_tasks("podsrl.integrations.verifiers:load", path=name, chat=False).train[1]
     texts = ["1", "boom", "7"]
     completions = [
-        Completion(request_id="r", index=i, token_ids=(1,), logprobs=(0.0,), finish_reason="stop", version=0)
+        Rollout(group_id="r", index=i, token_ids=(1,), logprobs=(0.0,), finish_reason="stop", version=0)
         for i in range(3)
     ]
     with Scorer({REWARD: 1.0}, correct=REWARD, workers=1) as scorer:

@@ -117,8 +117,7 @@ class PerToken:
         self, groups: Sequence[Group], selections: Sequence[Selection], advantages: Sequence[Tensor]
     ) -> list[Tensor]:
         return [
-            values[:, None]
-            * torch.ones(max((len(group.rollouts[i].completion.token_ids) for i in chosen.kept), default=0))
+            values[:, None] * torch.ones(max((len(group.rollouts[i].token_ids) for i in chosen.kept), default=0))
             for group, chosen, values in zip(groups, selections, advantages, strict=True)
         ]
 

@@ -29,7 +29,7 @@ from podsrl.run.step.desk import new_group, request_id
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Open, Way
+from podsrl.types import Open, Rollout, Way
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
 OPTIONS = (
@@ -108,8 +108,8 @@ def test_further_rounds_have_the_newest_weights_and_join_groups_of_older_ones() 
     grown = [group for group in groups if len(group.rollouts) > 8]
     assert grown
     for group in grown:
-        assert [r.completion.index for r in group.rollouts] == list(range(len(group.rollouts)))
-        assert [r.completion.version for r in group.rollouts] == [0] * 8 + [1] * (len(group.rollouts) - 8)
+        assert [r.index for r in group.rollouts] == list(range(len(group.rollouts)))
+        assert [r.version for r in group.rollouts] == [0] * 8 + [1] * (len(group.rollouts) - 8)
 
 
 # --- what happens in between ---
@@ -192,7 +192,7 @@ def test_a_run_that_ends_by_seconds_keeps_what_was_begun(tmp_path: Path) -> None
 def test_impossible_completions_of_the_engine_end_the_run_with_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def altered(self: Engine, seconds: float | None = None) -> list[Completion]:
+    def altered(self: Engine, seconds: float | None = None) -> list[Rollout]:
         return [
             replace(found, logprobs=(math.nan,) * len(found.logprobs)) if found.version == 1 else found
             for found in poll(self, seconds)

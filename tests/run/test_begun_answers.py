@@ -15,7 +15,7 @@ from podsrl.generate import End, Live
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
-from podsrl.types import Completion, Sample, Task
+from podsrl.types import Rollout, Sample, Task
 from runs import config_of as small_run
 
 TEXT = "1+1=2 Answer: 2."
@@ -36,11 +36,11 @@ def test_a_new_group_is_asked_in_three_ways_and_given_tokens_reach_no_loss() -> 
     ids = tuple(trainer.tokenizer(TEXT, add_special_tokens=False)["input_ids"])
     start = ids[: -(-len(ids) // 2)]
     for group in result.groups:
-        assert [r.completion.index for r in group.rollouts] == list(range(8)) and len(result.groups) == 3
+        assert [r.index for r in group.rollouts] == list(range(8)) and len(result.groups) == 3
         assert [r.origin for r in group.rollouts] == [*[""] * 4, *["begun"] * 2, *["both"] * 2]
         assert [r.prompt_ids is None for r in group.rollouts] == [*[True] * 6, *[False] * 2]
         for rollout in group.rollouts:
-            done, is_begun = rollout.completion, rollout.origin != ""
+            done, is_begun = rollout, rollout.origin != ""
             assert done.given == (((0, len(start)),) if is_begun else ())
             assert not is_begun or (done.token_ids[: len(start)] == start and rollout.text.startswith("1+1"))
             assert done.oldest_version == 0
@@ -48,19 +48,19 @@ def test_a_new_group_is_asked_in_three_ways_and_given_tokens_reach_no_loss() -> 
     assert batch is not None and batch.given_mask is not None and int(batch.given_mask.sum()) == 12 * len(start)
     assert not (batch.given_mask & batch.target_mask).any()
     assert line["tokens/given"] == 12 * len(start) and line["logprob_gap"] < 1e-5
-    assert line["tokens/generated"] == sum(r.completion.num_drawn for g in result.groups for r in g.rollouts)
+    assert line["tokens/generated"] == sum(r.num_drawn for g in result.groups for r in g.rollouts)
 
 
 def test_the_version_of_a_begun_rollout_is_that_of_the_weights_that_drew_it() -> None:
     trainer = Trainer(config_of())
     for step in range(2):
         result = training_step(trainer)
-        assert {r.completion.oldest_version for g in result.groups for r in g.rollouts} == {step}
+        assert {r.oldest_version for g in result.groups for r in g.rollouts} == {step}
 
 
 def test_no_share_of_a_start_is_no_start() -> None:
     plain, none = (Trainer(config_of(*more)).sample().groups for more in (("systems=",), (share(0.0),)))
-    of_plain, of_none = ([[r.completion.token_ids for r in g.rollouts[:6]] for g in each] for each in (plain, none))
+    of_plain, of_none = ([[r.token_ids for r in g.rollouts[:6]] for g in each] for each in (plain, none))
     assert of_plain == of_none
 
 
@@ -69,7 +69,7 @@ def test_a_start_that_leaves_no_room_is_asked_plainly_and_counted() -> None:
     result = training_step(Trainer(config_of(*short)))
     assert {r.origin for g in result.groups for r in g.rollouts} == {"", "guide_too_long"}
     assert step_metrics(result)["rollouts/guide_too_long"] == 12
-    assert not any(r.completion.given for g in result.groups for r in g.rollouts)
+    assert not any(r.given for g in result.groups for r in g.rollouts)
 
 
 def test_a_whole_solution_is_never_given() -> None:
@@ -88,9 +88,9 @@ def test_the_targets_are_those_of_the_same_tokens_read_as_a_prompt() -> None:
 
 
 def moved_to_prompt(sample: Sample) -> Sample:
-    done, size = sample.completion, sample.completion.num_given
+    done, size = sample.rollout, sample.rollout.num_given
     own = replace(done, token_ids=done.token_ids[size:], logprobs=done.logprobs[size:], given=())
-    return replace(sample, prompt_ids=sample.prompt_ids + done.token_ids[:size], completion=own)
+    return replace(sample, prompt_ids=sample.prompt_ids + done.token_ids[:size], rollout=own)
 
 
 def told(task: Task) -> str:
@@ -111,7 +111,7 @@ class Later:
     def look(self, live: Live) -> list[End]:
         return []
 
-    def together(self, rollouts: Sequence[Completion]) -> list[int]:
+    def together(self, rollouts: Sequence[Rollout]) -> list[int]:
         return []
 
 

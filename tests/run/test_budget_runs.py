@@ -69,7 +69,7 @@ def exact(trainer: Trainer) -> Trainer:
 
 def found(groups: Sequence[Group]) -> list[tuple[str, list[tuple[int, ...]]]]:
     """Ids and tokens of groups."""
-    return [(group.id, [rollout.completion.token_ids for rollout in group.rollouts]) for group in groups]
+    return [(group.id, [rollout.token_ids for rollout in group.rollouts]) for group in groups]
 
 
 def test_a_step_trains_on_the_first_mixed_groups_that_one_long_round_would_have_given() -> None:

@@ -62,12 +62,12 @@ def test_the_config_of_the_page_grows_hard_groups_and_all_of_them_train(tmp_path
     assert [len(group.rollouts) for group in result.groups] == [16 if is_hard else 8 for is_hard in hard]
     for group, first in zip(result.groups, one_round.groups, strict=True):
         assert group.id == first.id
-        assert [r.completion.token_ids for r in group.rollouts[:8]] == [r.completion.token_ids for r in first.rollouts]
-        assert [r.completion.index for r in group.rollouts] == list(range(len(group.rollouts)))
-        assert {r.completion.request_id for r in group.rollouts} == {group.id}
+        assert [r.token_ids for r in group.rollouts[:8]] == [r.token_ids for r in first.rollouts]
+        assert [r.index for r in group.rollouts] == list(range(len(group.rollouts)))
+        assert {r.group_id for r in group.rollouts} == {group.id}
     assert [len(selection.kept) for selection in result.selections] == [4, 4, 4]
     line = step_metrics(result)
-    assert line["tokens/generated"] == sum(len(r.completion.token_ids) for g in result.groups for r in g.rollouts)
+    assert line["tokens/generated"] == sum(len(r.token_ids) for g in result.groups for r in g.rollouts)
     assert line["tokens/generated"] == line["tokens/trained"] + line["tokens/skipped"] + line["tokens/discarded"]
 
 

@@ -29,7 +29,7 @@ def trainer_of(*overrides: str) -> Trainer:
 
 def samples(results: list[StepResult]) -> list[Any]:
     return [
-        (sample.group_id, sample.completion.index, sample.completion.token_ids, sample.advantage)
+        (sample.group_id, sample.rollout.index, sample.rollout.token_ids, sample.advantage)
         for result in results
         for sample in result.samples
     ]
@@ -58,7 +58,7 @@ def test_certain_trains_as_without_it_for_fewer_tokens_and_the_fewer_the_fewer_s
             assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in FATES)
             assert line["rollouts/all"] == sum(len(group.rollouts) for group in result.groups)
             assert line["tokens/generated"] - line["tokens/pruned"] == sum(
-                rollout.completion.num_drawn for group in result.groups for rollout in group.rollouts
+                rollout.num_drawn for group in result.groups for rollout in group.rollouts
             )
         counts.append(tokens(found))
     assert counts[0] >= counts[1] > counts[2] > counts[3]

@@ -69,7 +69,7 @@ def test_what_the_engine_drew_is_generated_and_the_fates_tell_where_it_is(
             assert line["tokens/generated"] == sum(drawn) > 0
             others = sum(line.get(f"tokens/{kind}", 0) for kind in ("shared", "recalled", "resumed"))
             assert sum(line[f"tokens/{fate}"] for fate in FATES) == sum(drawn) + others
-            shared += sum(r.completion.num_shared for group in result.groups for r in group.rollouts)
+            shared += sum(r.num_shared for group in result.groups for r in group.rollouts)
             assert min(line[f"tokens/{fate}"] for fate in FATES) >= 0
             has_others = {r.origin for g in result.groups for r in g.rollouts} & {FORK, REPAIRED}
             assert has_others or not shared

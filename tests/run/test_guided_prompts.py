@@ -18,7 +18,7 @@ from podsrl.run.session import start
 from podsrl.run.step.step import training_step
 from podsrl.run.step.step_result import samples_by_group
 from podsrl.run.step.trainer import Trainer
-from podsrl.types import Completion, Task
+from podsrl.types import Rollout, Task
 from runs import config_of as small_run
 from runs import lines_of
 
@@ -42,7 +42,7 @@ class Seen(Generator):
         self.engine, self.requests = engine, list[Request]()
         self.version = engine.version
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request]) -> Iterator[Rollout]:
         asked = list(requests)
         self.requests += asked
         return self.engine.generate(asked)
@@ -66,12 +66,12 @@ def test_the_two_prompts_of_a_group_are_requests_of_one_id_with_indices_that_go_
         shown = prompt_ids(trainer.tokenizer, Task(id="a", prompt=f"{BEFORE}{group.task.prompt}", answer=""))
         expected = [(0, 6, own), (6, 2, own)] if place % 2 else [(0, 6, shown), (6, 1, own), (7, 1, shown)]
         assert [(r.first_index, r.num_rollouts, r.prompt_ids) for r in asked] == expected
-        assert [r.completion.index for r in group.rollouts] == list(range(8))
+        assert [r.index for r in group.rollouts] == list(range(8))
         assert group.prompt_ids == own
         ways = [(r.prompt_ids, r.origin) for r in group.rollouts]
         plain, other = (None, ""), (shown, "shown")
         assert ways == ([plain] * 8 if place % 2 else [*[other] * 6, plain, other])
-        assert {r.completion.request_id for r in group.rollouts} == {group.id}
+        assert {r.group_id for r in group.rollouts} == {group.id}
 
 
 def test_the_reward_sees_the_tasks_own_question() -> None:

@@ -31,7 +31,7 @@ from podsrl.run.step.step import training_step
 from podsrl.run.step.step_result import StepResult
 from podsrl.run.step.trainer import Trainer
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Group, Open, Sample, Selection, Way
+from podsrl.types import Group, Open, Rollout, Sample, Selection, Way
 from points import (
     KEPT_PROCESSES,  # noqa: F401  # read by leftovers.py
     covering,
@@ -107,7 +107,7 @@ def outcome(trainer: Trainer, result: StepResult) -> list[Any]:
     ]
 
 
-def start_of(completion: Completion) -> tuple[int, ...]:
+def start_of(completion: Rollout) -> tuple[int, ...]:
     """The given tokens that it begins with."""
     return completion.token_ids[: next((end for start, end in completion.given if start == 0), 0)]
 
@@ -137,23 +137,22 @@ def test_what_is_asked_is_accounted_for_asking_writes_nothing_and_a_group_is_as_
         assert line["tokens/generated"] + line.get("tokens/recalled", 0) + line.get("tokens/shared", 0) == fates
         everything = [r for group in (*result.fresh, *result.left_out, *result.probes) for r in group.rollouts]
         assert line["tokens/generated"] + line.get("tokens/given", 0) == sum(
-            len(r.completion.token_ids) - r.completion.num_shared for r in everything
+            len(r.token_ids) - r.num_shared for r in everything
         )
         assert line["rollouts/lag_max"] in (0, None) or "rollouts/recalled" in line
-        prompts = {(g.id, r.completion.index): r.prompt_ids or g.prompt_ids for g in result.groups for r in g.rollouts}
+        prompts = {(g.id, r.index): r.prompt_ids or g.prompt_ids for g in result.groups for r in g.rollouts}
         for sample in result.samples:
-            assert sample.prompt_ids == prompts[sample.group_id, sample.completion.index]
+            assert sample.prompt_ids == prompts[sample.group_id, sample.rollout.index]
             is_fresh = sample.group_id in {group.id for group in result.fresh}
-            assert not is_fresh or sample.completion.version == result.trained_version
+            assert not is_fresh or sample.rollout.version == result.trained_version
     for group in trainer.sample().seen:
         ways = tuple(
-            Way(count=1, prompt_ids=r.prompt_ids, start_ids=start_of(r.completion), origin=r.origin)
-            for r in group.rollouts
+            Way(count=1, prompt_ids=r.prompt_ids, start_ids=start_of(r), origin=r.origin) for r in group.rollouts
         )
         asked = Open(group=replace(group, rollouts=()), ways=ways)
         whole = trainer.engine.generate(requests_of(asked, asked.to_come, group.prompt_ids, trainer.sampling))
         found = {completion.index: completion.token_ids for completion in whole}
-        assert found == {r.completion.index: r.completion.token_ids for r in group.rollouts}
+        assert found == {r.index: r.token_ids for r in group.rollouts}
         assert sorted(found) == list(range(len(group.rollouts)))
 
 
@@ -172,7 +171,7 @@ def stop_in_round(trainer: Trainer, number: int, patch: pytest.MonkeyPatch) -> N
         rounds.append(1)
         submit(requests, watch=watch)
 
-    def polled(seconds: float | None = None) -> Sequence[Completion]:
+    def polled(seconds: float | None = None) -> Sequence[Rollout]:
         found = poll(seconds)
         if found and len(rounds) == number + 1:
             rounds.append(0)  # once
@@ -216,7 +215,7 @@ def test_ahead_round_0_is_a_step_old_further_rounds_are_new_and_a_resumed_run_go
     for step in range(3):
         result = training_step(whole)
         ages = {
-            (group.id, r.completion.index): result.trained_version - r.completion.oldest_version
+            (group.id, r.index): result.trained_version - r.oldest_version
             for group in (*result.fresh, *result.left_out, *result.probes)
             for r in group.rollouts
         }

@@ -205,7 +205,7 @@ def test_bounded_memory_gives_the_same_step_and_says_what_fits() -> None:
 def test_stop_strings_end_completions_and_one_that_can_never_come_is_refused_before_the_model_loads() -> None:
     trainer = Trainer(small_config('rollouts.stop_strings=["+"]'))
     rollouts = [rollout for group in trainer.sample().groups for rollout in group.rollouts]
-    texts = trainer.tokenizer.batch_decode([rollout.completion.token_ids for rollout in rollouts])
+    texts = trainer.tokenizer.batch_decode([rollout.token_ids for rollout in rollouts])
     assert any(text.endswith("+") for text in texts) and not any("+" in text[:-1] for text in texts)
     with pytest.raises(UsageError, match="漢"):
         Trainer(small_config('rollouts.stop_strings=["漢"]'))

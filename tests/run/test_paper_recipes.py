@@ -190,7 +190,7 @@ def greedy(trainer: Trainer) -> dict[tuple[int, ...], tuple[int, ...]]:
     groups = trainer.desk.answer(
         [Open(group=new_group(f"greedy/{task.id}", task), ways=(Way(count=1),)) for task in tasks], sampling
     )
-    return {group.prompt_ids: group.rollouts[0].completion.token_ids for group in groups}
+    return {group.prompt_ids: group.rollouts[0].token_ids for group in groups}
 
 
 def plainly_loaded(config: RunConfig, folder: Path) -> Any:

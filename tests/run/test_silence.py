@@ -35,9 +35,8 @@ def some_right(reward: float) -> Group:
 
 
 def cut(group: Group) -> Group:
-    completions = [replace(rollout.completion, finish_reason="length") for rollout in group.rollouts]
-    pairs = zip(group.rollouts, completions, strict=True)
-    return replace(group, rollouts=tuple(replace(rollout, completion=completion) for rollout, completion in pairs))
+    completions = [replace(rollout, finish_reason="length") for rollout in group.rollouts]
+    return replace(group, rollouts=tuple(completions))
 
 
 WRONG, RIGHT = answers(reward=0.0, is_correct=False), answers(reward=1.0, is_correct=True)

@@ -14,7 +14,7 @@ from podsrl.generate import Request
 from podsrl.lib.stages import FATES
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
-from podsrl.types import FORK, Begun, Group
+from podsrl.types import FORK, Group, Rollout
 from runs import EXTRA, assert_same_weights, config_of
 from tests.systems.whole_steps import lines, steps
 
@@ -39,7 +39,7 @@ def tokens_of(groups: Sequence[Group]) -> list[Any]:
         (group.id, done.index, done.token_ids, done.finish_reason, done.given, done.num_shared)
         for group in groups
         for rollout in group.rollouts
-        for done in [rollout.completion]
+        for done in [rollout]
     ]
 
 
@@ -63,8 +63,8 @@ def test_what_is_pruned_is_cut_and_left_out_and_the_others_keep_their_tokens(slo
     num_pruned = 0
     for group, plain, chosen in zip(result.groups, plain_groups(), result.selections, strict=True):
         for rollout, whole in zip(group.rollouts, plain.rollouts, strict=True):
-            ids = whole.completion.token_ids
-            assert rollout.completion.token_ids == (ids[:2] if rollout.is_pruned else ids)
+            ids = whole.token_ids
+            assert rollout.token_ids == (ids[:2] if rollout.is_pruned else ids)
             assert rollout.is_pruned or rollout.reward == whole.reward
         pruned = {i for i, rollout in enumerate(group.rollouts) if rollout.is_pruned}
         assert {i for i, reason in chosen.dropped.items() if reason == "pruned"} == pruned
@@ -88,7 +88,7 @@ def test_a_group_that_was_pruned_can_close_for_certain() -> None:
     certain = ("systems=random,certain", "options.certain.first=2", "rollouts.num_slots=8")
     [whole] = steps(trainer_of(*sizes), 1)
     [closed] = steps(trainer_of(*sizes, *certain), 1)
-    kept = [[(s.group_id, s.completion.token_ids, s.advantage) for s in result.samples] for result in (closed, whole)]
+    kept = [[(s.group_id, s.token_ids, s.advantage) for s in result.samples] for result in (closed, whole)]
     assert kept[0] == kept[1]
     assert any(len(group.rollouts) < 24 for group in closed.groups)
 
@@ -100,19 +100,26 @@ def test_forks_join_their_group_and_go_on_as_what_begins_with_the_same_tokens() 
     for group, plain, chosen in zip(result.groups, plain_groups(), result.selections, strict=True):
         own, forks = group.rollouts[:6], group.rollouts[6:]
         assert tokens_of([replace(group, rollouts=own)]) == tokens_of([plain])
-        assert [rollout.completion.index for rollout in forks] == [6, 7, 8]
-        assert [rollout.completion.num_shared for rollout in group.rollouts] == [0] * 6 + [1] * 3
+        assert [rollout.index for rollout in forks] == [6, 7, 8]
+        assert [rollout.num_shared for rollout in group.rollouts] == [0] * 6 + [1] * 3
         assert {rollout.origin for rollout in own} == {""} and {rollout.origin for rollout in forks} == {FORK}
         assert group.outcomes == [rollout.is_correct for rollout in own] and len(group.rollouts) == 9
         assert {*chosen.kept, *chosen.dropped} == set(range(9))
         for rollout, source in zip(forks, (0, 0, 2), strict=True):
-            done, first = rollout.completion, own[source].completion
-            start = Begun(
-                index=done.index, token_ids=first.token_ids[:1], logprobs=first.logprobs[:1], version=first.version
+            done, first = rollout, own[source]
+            start = Rollout(
+                group_id="g",
+                status="open",
+                index=done.index,
+                token_ids=first.token_ids[:1],
+                logprobs=first.logprobs[:1],
+                version=first.version,
             )
             if source == 2:
                 assert done.given == ((1, 2),) and done.token_ids[1] == 5 and done.logprobs[1] == 0.0
-                start = Begun(
+                start = Rollout(
+                    group_id="g",
+                    status="open",
                     index=done.index,
                     token_ids=done.token_ids[:2],
                     logprobs=done.logprobs[:2],
@@ -136,7 +143,7 @@ def test_forks_of_guided_rollouts_have_the_prompt_of_their_source_and_later_roun
     sizes, prompts = set[int](), set[Any]()
     for result in results:
         for group in result.groups:
-            indices = [rollout.completion.index for rollout in group.rollouts]
+            indices = [rollout.index for rollout in group.rollouts]
             assert indices == list(range(len(indices)))
             sizes.add(len(indices))
             asked = {rollout.prompt_ids for rollout in group.rollouts if rollout.origin == FORK}

@@ -48,7 +48,7 @@ def check_step(result: StepResult, kept_of: dict[int, int]) -> None:
     stats, line = result.update.stats, step_metrics(result)
     assert stats.num_sequences == num_rows == sum(kept_of[size] for size in sizes)
     assert stats.num_trained_rows == sum(sample.has_advantage for sample in result.samples)
-    lengths = [[len(rollout.completion.token_ids) for rollout in group.rollouts] for group in result.groups]
+    lengths = [[len(rollout.token_ids) for rollout in group.rollouts] for group in result.groups]
     assert line["rollouts/all"] == sum(sizes) and line["groups/all"] == len(sizes)
     assert line["tokens/generated"] == sum(map(sum, lengths))
     assert line["tokens/generated"] == line["tokens/trained"] + line["tokens/skipped"] + line["tokens/discarded"]

@@ -46,7 +46,7 @@ def test_interrupted_rollouts_have_the_tokens_of_one_uninterrupted_round(options
     for result in steps(trainer, 5):
         assert len(result.groups) == 2
         for group in result.groups:
-            found = {one.completion.index: one.completion for one in group.rollouts}
+            found = {one.index: one for one in group.rollouts}
             wanted = uninterrupted(trainer, group)
             assert {index: (done.token_ids, done.finish_reason) for index, done in found.items()} == wanted
             assert all(len(done.token_ids) <= 24 for done in found.values())
@@ -59,7 +59,7 @@ def test_each_token_has_the_version_that_drew_it() -> None:
     for result in steps(trainer, 8):
         for group in result.groups:
             for one in group.rollouts:
-                done = one.completion
+                done = one
                 assert done.versions == () or list(done.versions) == sorted(done.versions)
                 assert 0 <= done.oldest_version <= result.trained_version
                 versions.add(tuple(sorted(set(done.versions))))
@@ -76,7 +76,7 @@ def test_the_numbers_of_a_step() -> None:
     assert all((line["groups/resumed"] > 0) == (line["groups/age_max"] > 0) for line in said)
     assert sum(line["groups/resumed"] for line in said) >= 2
     assert [line["tokens/resumed"] for line in said[1:]] == [line["tokens/postponed"] for line in said[:-1]]
-    trained = sum(len(one.completion.token_ids) for each in found for group in each.groups for one in group.rollouts)
+    trained = sum(len(one.token_ids) for each in found for group in each.groups for one in group.rollouts)
     waiting = sum(len(done.token_ids) for each in trainer.desk.waiting for done in each.completions)
     assert sum(line["tokens/generated"] for line in said) == trained + waiting
     assert said[-1]["tokens/postponed"] == waiting

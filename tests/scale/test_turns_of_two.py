@@ -20,7 +20,7 @@ def two_steps() -> list[Any]:
     found = []
     for _ in range(2):
         result = training_step(trainer)
-        given = [[rollout.completion.given for rollout in group.rollouts] for group in result.groups]
+        given = [[rollout.given for rollout in group.rollouts] for group in result.groups]
         found.append((facts(result.groups), given, [selection.kept for selection in result.selections]))
     return found
 

@@ -12,13 +12,13 @@ import pytest
 from test_scorer import completion
 
 from podsrl.score import Scorer
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Rollout, Task
 
 TASKS = [Task(id=f"{i}+2", prompt=f"{i}+2=", answer=str(i + 2)) for i in range(3)]
 TEXTS = [["Answer: 2.", "Answer: 3.", "2"], ["Answer: 3."], ["Answer: 4.", "4", "4"]]
 
 
-def completions(texts: list[str]) -> list[Completion]:
+def completions(texts: list[str]) -> list[Rollout]:
     return [completion(index) for index in range(len(texts))]
 
 
@@ -63,7 +63,7 @@ def test_a_pruned_completion_has_no_reward_is_no_failure_and_is_not_judged(own: 
     [[first, pruned, last]] = scorer.score(TASKS[:1], [group], [["Answer: 2.", "Answer: 2", "ab"]])
     assert own.batches == [["Answer: 2.", "ab"]]
     assert (first.reward, last.reward, first.is_valid, last.is_pruned) == (21.0, 4.0, True, False)
-    assert (pruned.completion, pruned.text) == (group[1], "Answer: 2")
+    assert (pruned, pruned.text) == (group[1], "Answer: 2")
     assert math.isnan(pruned.reward) and all(map(math.isnan, pruned.parts.values()))
     assert set(pruned.parts) == {"own_rounds:f", "correct"}
     assert (pruned.is_pruned, pruned.is_valid, pruned.invalid_reason) == (True, False, None)

@@ -10,7 +10,7 @@ import pytest
 import made
 from podsrl.errors import RewardError, UsageError
 from podsrl.score import Scorer
-from podsrl.types import Completion, FinishReason, Rollout, Task
+from podsrl.types import FinishReason, Rollout, Task
 
 SUM = Task(id="47+85", prompt="What is 47 + 85?\n", answer="132")
 CHAT = Task(id="chat", prompt=({"role": "user", "content": "1+2="},), answer="3", columns={"level": 2})
@@ -23,8 +23,8 @@ def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def completion(index: int, finish_reason: FinishReason = "stop") -> Completion:
-    return made.completion((index,), request_id="s0", index=index, finish_reason=finish_reason)
+def completion(index: int, finish_reason: FinishReason = "stop") -> Rollout:
+    return made.completion((index,), group_id="s0", index=index, finish_reason=finish_reason)
 
 
 def score(scorer: Scorer, *groups: tuple[Task, list[str]]) -> list[list[Rollout]]:
@@ -44,7 +44,7 @@ def test_the_reward_is_the_weighted_sum_and_the_parts_are_unweighted() -> None:
         "Answer: 117.",
         None,
     )
-    assert [formless.completion.index, chat.completion.index] == [2, 0]
+    assert [formless.index, chat.index] == [2, 0]
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_a_number_of_chunks_that_does_not_divide_a_group_is_an_error(num_chunks:
 
 def test_a_pruned_rollout_is_dropped_as_pruned() -> None:
     group = group_of("a", 0, None, 2, 3)
-    pruned = replace(group.rollouts[1], completion=replace(group.rollouts[1].completion, finish_reason="pruned"))
+    pruned = replace(group.rollouts[1], status="pruned", finish_reason=None)
     (selection,) = select_groups([replace(group, rollouts=(group.rollouts[0], pruned, *group.rollouts[2:]))], random, 3)
     assert (selection.kept, selection.dropped) == ((0, 2, 3), {1: "pruned"})
 
@@ -196,7 +196,7 @@ def shortest_and_longest(
     """All rollouts whose length is within `margin` of the group's shortest or longest."""
     kept = []
     for group in groups:
-        lengths = [len(rollout.completion.token_ids) for rollout in group.rollouts]
+        lengths = [len(rollout.token_ids) for rollout in group.rollouts]
         ends = min(lengths) + margin, max(lengths) - margin
         kept.append([i for i, length in enumerate(lengths) if length <= ends[0] or length >= ends[1]])
     return kept
@@ -208,7 +208,7 @@ def with_lengths(name: str, *lengths: int | None) -> Group:
     return replace(
         group,
         rollouts=tuple(
-            replace(rollout, completion=replace(rollout.completion, token_ids=(2,) * (length or 1)))
+            replace(rollout, token_ids=(2,) * (length or 1))
             for rollout, length in zip(group.rollouts, lengths, strict=True)
         ),
     )
@@ -234,7 +234,7 @@ def test_a_rule_of_groups_sees_each_chunk_as_a_group_and_may_compare_them() -> N
     ) -> list[Selection]:
         """All of the group with the longest completion, two of the others."""
         seen.append([len(group.rollouts) for group in groups])
-        longest = [max(len(rollout.completion.token_ids) for rollout in group.rollouts) for group in groups]
+        longest = [max(len(rollout.token_ids) for rollout in group.rollouts) for group in groups]
         kept = [
             tuple(range(len(group.rollouts))) if own == max(longest) else (0, 1)
             for group, own in zip(groups, longest, strict=True)
@@ -303,7 +303,7 @@ def test_a_rule_is_tried_on_rewards_that_rise_from_0_to_1() -> None:
         seen.append(([[rollout.reward for rollout in group.rollouts]], num_kept, generator.initial_seed()))
         assert [rollout.parts for rollout in group.rollouts] == [{"correct": r.reward} for r in group.rollouts]
         assert [rollout.is_correct for rollout in group.rollouts] == [False] * 4 + [True]
-        completions = [rollout.completion for rollout in group.rollouts]
+        completions = group.rollouts
         assert [completion.index for completion in completions] == [0, 1, 2, 3, 4]
         assert [len(completion.token_ids) for completion in completions] == [1, 2, 3, 1, 2]
         assert [len(completion.logprobs) for completion in completions] == [1, 2, 3, 1, 2]

@@ -8,7 +8,7 @@ from typing import Any
 
 from podsrl.control import View
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group, Rollout, Task
 
 
 def rollout(
@@ -22,9 +22,13 @@ def rollout(
 ) -> Rollout:
     tokens = tuple(range(1, 1 + len(logprobs)))
     return Rollout(
-        completion=Completion(
-            request_id="q", index=index, token_ids=tokens, logprobs=logprobs, finish_reason="stop", version=0
-        ),
+        group_id="q",
+        index=index,
+        token_ids=tokens,
+        logprobs=logprobs,
+        version=0,
+        status="done" if is_valid else "failed",
+        finish_reason="stop",
         text=text,
         reward=float(is_correct) if reward is None else reward,
         parts={},

@@ -206,7 +206,7 @@ def halves(plain: list[float], hinted: list[float]) -> Group:
     rollouts = [made.rollout(reward, index=i) for i, reward in enumerate(plain)]
     for i, reward in enumerate(hinted, len(plain)):
         one = made.rollout(reward, length=3, index=i)
-        rollouts.append(replace(one, completion=replace(one.completion, given=((0, 2),), logprobs=(0.0, 0.0, -1.0))))
+        rollouts.append(replace(one, given=((0, 2),), logprobs=(0.0, 0.0, -1.0)))
     return made.group("q", *rollouts)
 
 
@@ -243,7 +243,7 @@ def test_random_groups_as_a_twin_with_loops(advantage: str) -> None:
 
 def test_several_lengths_of_hint_are_compared_apart_and_without_weights_if_so_wished() -> None:
     of = halves([0.0, 1.0], [1.0, 0.0, 0.0, 1.0])
-    last = [replace(one, completion=replace(one.completion, given=((0, 1),))) for one in of.rollouts[4:]]
+    last = [replace(one, given=((0, 1),)) for one in of.rollouts[4:]]
     of = replace(of, rollouts=(*of.rollouts[:4], *last))
     rewards = torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 1.0])
     [found] = Halves(weighed=False).shape([of], [made.selection(of, tuple(range(6)))], [rewards - 0.5])
@@ -284,8 +284,8 @@ def test_the_second_half_begins_with_the_solution_and_no_hint_token_is_trained()
         wrong = sum(not rollout.is_correct for rollout in group.rollouts[:4])
         size = min(math.ceil(0.8 * wrong / 4 * len(ids)), len(ids) - 1)
         for rollout in group.rollouts[4:]:
-            assert rollout.completion.given == (((0, size),) if size else ())
-            assert rollout.completion.token_ids[:size] == ids[:size]
+            assert rollout.given == (((0, size),) if size else ())
+            assert rollout.token_ids[:size] == ids[:size]
         assert [rollout.origin for rollout in group.rollouts] == [*[""] * 4, *["hint" if size else ""] * 4]
         assert len(group.outcomes) == 4
 

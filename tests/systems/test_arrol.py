@@ -146,11 +146,11 @@ def test_who_lives_is_the_same_in_any_slots_and_has_the_tokens_of_a_plain_run(pa
         assert step_metrics(result)["rollouts/pruned"] > 0
         found.append([[rollout.is_pruned for rollout in group.rollouts] for group in result.groups])
         for group, whole in zip(result.groups, plain.groups, strict=True):
-            came = [one for one in whole.rollouts if len(one.completion.token_ids) > 2]
+            came = [one for one in whole.rollouts if len(one.token_ids) > 2]
             for one, other in zip(group.rollouts, whole.rollouts, strict=True):
-                ids = other.completion.token_ids
-                assert one.completion.token_ids == (ids[:2] if one.is_pruned else ids)
-                assert bool(one.completion.noted) == (other in came)
+                ids = other.token_ids
+                assert one.token_ids == (ids[:2] if one.is_pruned else ids)
+                assert bool(one.noted) == (other in came)
             if parts is BY_GROUP:
                 assert sum(one.is_pruned for one in group.rollouts) == len(came) - max(2, math.ceil(len(came) / 2))
     assert found[0] == found[1]

@@ -114,7 +114,7 @@ def test_rollouts_branch_and_end_where_entropy_and_confidence_say_so() -> None:
             length = len(done.token_ids)
             first = done.given[0][1] if done.given else 0
             lost = [t for t in range(first, length + 1) if is_lost_at(entropies, confidences, t)]
-            is_pruned = done.finish_reason == "pruned"
+            is_pruned = done.status == "pruned"
             num_pruned += is_pruned
             assert lost[:1] == ([length] if is_pruned else lost[:1]) and (is_pruned or all(t >= length for t in lost))
             noted = np.array(done.noted[3:]).reshape(-1, 2)
@@ -141,7 +141,7 @@ def test_uncertain_tokens_count_more() -> None:
     notes = [[(1.0, 0.9), (3.0, 0.2)], [(1.0, 0.8)]]
     group = group_of("q", 1.0, 0.0, lengths=[2, 2])  # the second was begun with a token that nobody watched
     rollouts = [
-        replace(one, completion=replace(one.completion, noted=(-1.0, *(x for pair in note for x in pair))))
+        replace(one, noted=(-1.0, *(x for pair in note for x in pair)))
         for one, note in zip(group.rollouts, notes, strict=True)
     ]
     group = replace(group, rollouts=tuple(rollouts))

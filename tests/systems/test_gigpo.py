@@ -22,7 +22,7 @@ def rollout(reward: float, index: int, *pieces: tuple[int, ...]) -> Rollout:
             given.append((len(tokens), len(tokens) + len(piece)))
         tokens += piece
     done = made.completion(tokens, index=index, logprobs=(0.0,) * len(tokens), given=tuple(given))
-    return replace(made.rollout(reward), completion=done)
+    return replace(done, reward=reward, is_correct=reward == 1)
 
 
 def kept(group: Group, *places: int) -> Selection:
@@ -83,7 +83,8 @@ def test_rewards_of_turns_stand_where_they_were_given() -> None:
 def earning(one: Rollout, earned: tuple[float, ...]) -> Rollout:
     """A rollout with rewards of its turns, and that of an answer that is right beside."""
     parts = {"environment": sum(earned), "correct": one.reward}
-    return replace(one, completion=replace(one.completion, earned=earned), parts=parts, reward=sum(parts.values()))
+    heard = tuple(((), reward) for reward in earned)
+    return replace(one, heard=heard, parts=parts, reward=sum(parts.values()))
 
 
 @pytest.mark.parametrize("state", ["reply", "tokens"])

@@ -17,7 +17,7 @@ from podsrl.control import Steering
 from podsrl.generate import End, Engine, Live, Request, Sampling
 from podsrl.run.step.trainer import Trainer
 from podsrl.systems.latr import Ambiguous, alive, common_subsequence, common_suffix, edit_distance, is_alike
-from podsrl.types import FORK, Begun
+from podsrl.types import FORK, Rollout
 from runs import assert_same_weights, config_of
 from small_models import new_model
 from tests.systems.whole_steps import WAYS_TO_STEP, check_refused, check_resumed, forbid_draws, lines, steps
@@ -62,7 +62,15 @@ class Rule:
 
     def alone(self, index: int, tokens: tuple[int, ...] = (), given: tuple[tuple[int, int], ...] = ()) -> Any:
         """What a rollout of this index draws behind these tokens, without any watch."""
-        begun = Begun(index=index, token_ids=tokens, logprobs=(0.0,) * len(tokens), version=0, given=given)
+        begun = Rollout(
+            group_id="g",
+            status="open",
+            index=index,
+            token_ids=tokens,
+            logprobs=(0.0,) * len(tokens),
+            version=0,
+            given=given,
+        )
         starts = {index: begun} if tokens else {}
         request = Request("q", self.prompt, 1, SAMPLING, first_index=index, starts=starts)
         [found] = Engine(small_model(), seed=self.seed).generate([request])
@@ -128,7 +136,7 @@ def test_a_branch_that_is_like_its_source_ends_with_its_branches_and_makes_room(
         for rouge in (1.0, 0.0):
             watch = watching(3, until=11, least=0.1, gap=0.5, look=(3,), edits=0.0, rouge=rouge)
             found = list(Engine(small_model(), seed=seed).generate([request], watch=watch))
-            ended = [one for one in found if one.finish_reason == "pruned"]
+            ended = [one for one in found if one.status == "pruned"]
             counts.append(len(found) - len(ended))
             num_ended += len(ended)
             assert not (rouge and ended)
@@ -209,9 +217,9 @@ def test_every_group_has_n_rollouts_that_live_of_which_a_share_is_a_tree(slots: 
         trees = []
         for group in result.groups:
             assert alive(group) == 6
-            assert [one.completion.index for one in group.rollouts] == list(range(len(group.rollouts)))
+            assert [one.index for one in group.rollouts] == list(range(len(group.rollouts)))
             forks = [one for one in group.rollouts if one.origin == FORK]
-            assert all(one.completion.given for one in forks)
+            assert all(one.given for one in forks)
             trees.append(1 + sum(not one.is_pruned for one in forks))
         most.append(max(trees))
     assert 1 < most[0] <= 6 and most[1:] == [4, 1]

@@ -156,14 +156,11 @@ def test_groups_grow_over_steps_and_every_token_counts_once(tmp_path: Path) -> N
     assert [line["groups/all"] for line in said] == [2] * 5 and sum(line["groups/resumed"] for line in said) >= 4
     for result in found:
         for group in result.groups:
-            assert [one.completion.index for one in group.rollouts] == list(range(6))
+            assert [one.index for one in group.rollouts] == list(range(6))
             assert 1 <= sum(one.is_correct for one in group.rollouts[:3]) <= 2
         assert all(len(group.rollouts) == 3 for group in result.left_out)
     ended = sum(
-        len(one.completion.token_ids)
-        for result in found
-        for group in (*result.groups, *result.left_out)
-        for one in group.rollouts
+        len(one.token_ids) for result in found for group in (*result.groups, *result.left_out) for one in group.rollouts
     )
     waiting = sum(len(done.token_ids) for each in run.desk.waiting for done in each.completions)
     assert sum(line["tokens/generated"] for line in said) == ended + waiting

@@ -22,7 +22,7 @@ from tests.systems.made_up_groups import group, rollout
 
 def noted(index: int, reward: float, *features: float, **changes: Any) -> Rollout:
     one = rollout(index, is_correct=reward > 0.5, reward=reward, **changes)
-    return replace(one, completion=replace(one.completion, noted=features))
+    return replace(one, noted=features)
 
 
 def of_probe(probe: Probe, found: Group) -> list[float]:

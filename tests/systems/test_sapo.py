@@ -20,7 +20,7 @@ from podsrl.records import encode
 from podsrl.run.before.exclusions import check_exclusions
 from podsrl.run.step.trainer import Trainer
 from podsrl.systems.sapo import Swarm
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group, Rollout, Task
 from runs import config_of
 from tests.systems import made_up_groups
 from tests.systems.whole_steps import check_refused, check_resumed, lines, steps
@@ -40,10 +40,8 @@ def met(step: int, index: int, *rewards: float, **changes: Any) -> Group:
     rollouts = []
     for place, reward in enumerate(rewards):
         own: dict[str, Any] = {"token_ids": (3, 4 + place), "logprobs": (-0.5, -1.0), "version": 7, **changes}
-        done = Completion(request_id=name, index=place, finish_reason="stop", **own)
-        rollouts.append(
-            Rollout(completion=done, text="", reward=reward, parts={"correct": reward}, is_correct=reward > 0.5)
-        )
+        done = Rollout(group_id=name, index=place, finish_reason="stop", **own)
+        rollouts.append(replace(done, reward=reward, parts={"correct": reward}, is_correct=reward > 0.5))
     ids = prompt_ids(TOKENIZER, TASKS[index])
     return Group(id=name, task=TASKS[index], prompt_ids=ids, rollouts=tuple(rollouts), index=index, step=step)
 
@@ -66,8 +64,8 @@ def test_a_run_takes_mixed_groups_of_the_newest_files_of_others_and_none_of_its_
     assert [group.id for group in found] == ["b/s2/0/q/0", "b/s3/0/q/0", "c/s9/0/q/3"]
     for group in found:
         assert all(rollout.origin == "swarm" for rollout in group.rollouts)
-        assert {rollout.completion.request_id for rollout in group.rollouts} == {group.id}
-        assert group.rollouts[0].completion.logprobs == (-0.5, -1.0) and group.task is TASKS[group.index or 0]
+        assert {rollout.group_id for rollout in group.rollouts} == {group.id}
+        assert group.rollouts[0].logprobs == (-0.5, -1.0) and group.task is TASKS[group.index or 0]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *(f"{name}.{step:08d}.groups" for name in "ab" for step in (2, 3)),
         "c.00000009.groups",

@@ -21,7 +21,7 @@ from podsrl.systems.scope import Scope
 from podsrl.tasks import arithmetic, step_judge
 from podsrl.tasks.arithmetic import addition_task
 from podsrl.tasks.steps_solutions import STYLES, solution
-from podsrl.types import REPAIRED, Completion, Group, Rollout, Task
+from podsrl.types import REPAIRED, Group, Rollout, Task
 from runs import config_of
 from tests.systems.made_up_groups import view
 from tests.systems.whole_steps import check_refused, check_resumed, forbid_draws, lines, steps
@@ -34,8 +34,8 @@ ON = ("systems=scope", "options.scope.repair=podsrl.tasks.arithmetic:repair", "s
 
 def rollout(index: int, text: str, **changes: Any) -> Rollout:
     ids = (*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id)
-    done = Completion(
-        request_id="g", index=index, token_ids=ids, logprobs=tuple(-0.1 * i for i in range(len(ids))), version=3,
+    done = Rollout(
+        group_id="g", index=index, token_ids=ids, logprobs=tuple(-0.1 * i for i in range(len(ids))), version=3,
         finish_reason="stop",
     )  # fmt: skip
     return Rollout(
@@ -60,8 +60,8 @@ def test_by_hand() -> None:
     [found] = scope().repair(view(), group)
     own = len(TOKENIZER("7+5=12 ", add_special_tokens=False)["input_ids"])
     assert TOKENIZER.decode(found.token_ids, skip_special_tokens=True) == RIGHT
-    assert found.token_ids[:own] == group.rollouts[1].completion.token_ids[:own]
-    assert found.logprobs == (*group.rollouts[1].completion.logprobs[:own], *(0.0,) * (len(found.token_ids) - own))
+    assert found.token_ids[:own] == group.rollouts[1].token_ids[:own]
+    assert found.logprobs == (*group.rollouts[1].logprobs[:own], *(0.0,) * (len(found.token_ids) - own))
     assert found.given == ((own, len(found.token_ids)),) and found.index == 4 and found.version == 3
     assert found.token_ids[-1] == TOKENIZER.eos_token_id
 
@@ -71,11 +71,11 @@ def test_at_most_a_share_is_repaired_and_nothing_too_long_or_asked_otherwise() -
     group = group_of(*texts)
     assert [done.index for done in scope().repair(view(), group)] == [4, 5]
     assert len(scope(share=0.25).repair(view(), group)) == 1 and len(scope(share=1.0).repair(view(), group)) == 3
-    assert scope(most_tokens=len(group.rollouts[0].completion.token_ids) - 1).repair(view(), group) == []
+    assert scope(most_tokens=len(group.rollouts[0].token_ids) - 1).repair(view(), group) == []
     for changes in ({"origin": "fork"}, {"prompt_ids": (1, 2)}, {"invalid_reason": "lost"}, {"is_correct": True}):
         changed = replace(group, rollouts=tuple(replace(one, **changes) for one in group.rollouts))
         assert scope().repair(view(), changed) == [], changes
-    cut = tuple(replace(one, completion=replace(one.completion, finish_reason="length")) for one in group.rollouts)
+    cut = tuple(replace(one, finish_reason="length") for one in group.rollouts)
     assert scope().repair(view(), replace(group, rollouts=cut)) == []
 
 
@@ -130,7 +130,7 @@ def test_what_a_function_of_ones_own_returns_is_checked(
 
 @each(
     "made",
-    [[3], [Completion(request_id="x", index=1, token_ids=(3,), logprobs=(0.0,), version=0, finish_reason="stop")]],
+    [[3], [Rollout(group_id="x", index=1, token_ids=(3,), logprobs=(0.0,), version=0, finish_reason="stop")]],
 )
 def test_what_a_part_of_ones_own_adds_is_checked(made: Any) -> None:
     own = Call("repair of systems = 'own'", lambda view, group: made)
@@ -148,10 +148,10 @@ def test_repaired_rollouts_join_and_count_in_no_accuracy() -> None:
         own = [one for group in result.groups for one in group.rollouts if one.origin != REPAIRED]
         put_right = [one for group in result.groups for one in group.rollouts if one.origin == REPAIRED]
         assert line["accuracy/all"] == pytest.approx(sum(one.is_correct for one in own) / len(own)) and len(own) == 48
-        assert all(one.is_correct and one.reward > 0 and one.completion.num_drawn for one in put_right)
-        assert line.get("tokens/given", 0) == sum(one.completion.num_given for one in put_right)
+        assert all(one.is_correct and one.reward > 0 and one.num_drawn for one in put_right)
+        assert line.get("tokens/given", 0) == sum(one.num_given for one in put_right)
         for group in result.groups:
-            assert len(group.outcomes) == 8 and [one.completion.index for one in group.rollouts] == list(
+            assert len(group.outcomes) == 8 and [one.index for one in group.rollouts] == list(
                 range(len(group.rollouts))
             )
 

@@ -15,8 +15,8 @@ from loops import each
 from made import selection
 from podsrl.control import Ask
 from podsrl.run.step.trainer import Trainer
-from podsrl.systems.trace import FROM, PLAIN, Contrast, continued, divided, mean_right, shared, through
-from podsrl.types import Group, Rollout, Task
+from podsrl.systems.trace import NOTE, Contrast, continued, divided, mean_right, shared, through
+from podsrl.types import Group, Notes, Parent, Rollout, Task
 from runs import config_of
 from tests.systems.made_up_groups import group, right_of, rollout, view
 from tests.systems.whole_steps import WAYS_TO_STEP, check_refused, check_resumed, lines, steps
@@ -71,16 +71,15 @@ def root(index: int, length: int, *states: float, is_right: bool = True) -> Roll
     """Its tokens are its own; at each node it has the state (x, 1)."""
     one = rollout(index, is_correct=is_right, logprobs=(-1.0,) * length)
     tokens = tuple(100 * index + place for place in range(length))
-    noted = tuple(number for state in states for number in (state, 1.0))
-    return replace(one, completion=replace(one.completion, token_ids=tokens, noted=noted))
+    notes = Notes({NOTE: [(state, 1.0) for state in states]} if states else {})
+    return replace(one, token_ids=tokens, notes=notes)
 
 
 def behind(index: int, source: Rollout, count: int, length: int, *, is_right: bool = True) -> Rollout:
     """A continuation."""
     one = rollout(index, is_correct=is_right, logprobs=(0.0,) * count + (-1.0,) * (length - count))
-    tokens = (*source.completion.token_ids[:count], *range(1000 * index, 1000 * index + length - count))
-    done = replace(one.completion, token_ids=tokens, given=((0, count),))
-    return replace(one, completion=done, origin=f"{FROM}{source.completion.index}")
+    tokens = (*source.token_ids[:count], *range(1000 * index, 1000 * index + length - count))
+    return replace(one, token_ids=tokens, given=((0, count),), parent=Parent(source.index, count))
 
 
 TASKS = tuple(Task(id=str(i), prompt="?" * (1 + 9 * (i % 2)), answer="!") for i in range(8))
@@ -134,12 +133,12 @@ def test_every_root_brings_its_continuations_whatever_has_become_of_it(seed: int
     for each_group in groups:
         asks = [ask for ask in found if ask.joins == each_group.id]
         assert sum(ask.num_rollouts for ask in asks) == more * len(each_group.rollouts)
-        nodes = [one for one in each_group.rollouts if one.is_valid and len(one.completion.token_ids) > 2]
-        assert bool(nodes) == all(ask.start_ids for ask in asks) == all(ask.origin != PLAIN for ask in asks)
+        nodes = [one for one in each_group.rollouts if one.is_valid and len(one.token_ids) > 2]
+        assert bool(nodes) == all(ask.parent is not None and ask.parent.num_tokens for ask in asks)
         for ask in asks if nodes else []:
-            source = each_group.rollouts[int(ask.origin.removeprefix(FROM))]
-            assert source in nodes and len(ask.start_ids) in NODES
-            assert ask.start_ids == source.completion.token_ids[: len(ask.start_ids)] != source.completion.token_ids
+            assert ask.parent is not None and ask.parent.num_tokens in NODES
+            source = each_group.rollouts[ask.parent.index]
+            assert source in nodes and ask.parent.num_tokens < len(source.token_ids)
 
 
 def test_grown_groups_probes_and_a_run_without_continuations_get_no_more() -> None:
@@ -154,8 +153,8 @@ def test_where_states_tell_how_an_answer_ends_the_surest_prefix_gets_none() -> N
     rows = [group(f"g{i}", [root(0, 4, i % 3 / 2, is_right=i % 3 + i // 3 % 2 > 1)]) for i in range(600)]
     part.learn(rows)
     asked = part.rollouts(view(round=1, groups=(group("q", [sure, open_]),), tasks=TASKS), [])
-    counts = {ask.origin: ask.num_rollouts for ask in asked}
-    assert counts[f"{FROM}1"] >= 3 and sum(counts.values()) == 4
+    counts = {ask.parent.index: ask.num_rollouts for ask in asked if ask.parent is not None}
+    assert counts[1] >= 3 and sum(counts.values()) == 4
 
 
 # --- targets and advantages ---
@@ -184,7 +183,7 @@ def test_targets_are_means_over_leaves_as_the_recursion_says(seed: int) -> None:
         for i in range(int(rng.integers(5)))
     ]
     leaves = [(i, 99, float(one.is_correct)) for i, one in enumerate(roots)]
-    leaves += [(int(one.origin.removeprefix(FROM)), one.completion.given[0][1], float(one.is_correct)) for one in more]
+    leaves += [(one.parent.index, one.given[0][1], float(one.is_correct)) for one in more if one.parent is not None]
     for index, count in product(range(2), NODES):
         found = mean_right(through(roots[index], count, [*roots, *more]))
         assert found == pytest.approx(tree_target((index, count), leaves)[0])
@@ -194,9 +193,9 @@ def by_tokens(kept: Sequence[Rollout], values: Sequence[float]) -> list[list[flo
     """Token for token: the mean over all kept rollouts that have the same tokens up to here; given ones do not ask."""
     found = []
     for one in kept:
-        tokens, row = one.completion.token_ids, []
+        tokens, row = one.token_ids, []
         for place in range(len(tokens)):
-            begins = [each.completion.token_ids[: place + 1] == tokens[: place + 1] for each in kept]
+            begins = [each.token_ids[: place + 1] == tokens[: place + 1] for each in kept]
             own = [value for value, is_same in zip(values, begins, strict=True) if is_same]
             row.append(sum(own) / len(own))
         found.append(row)
@@ -214,12 +213,12 @@ def test_a_token_has_the_mean_advantage_of_all_rollouts_that_go_through_it(seed:
     kept = [one for one in (*roots, *more) if rng.uniform() < 0.8]
     values = rng.normal(size=len(kept)).tolist()
     found = shared(kept, torch.tensor(values, dtype=torch.float64))
-    sources = {one.completion.index for one in kept}
-    if not any(one.origin and int(one.origin.removeprefix(FROM)) in sources for one in kept):
+    sources = {one.index for one in kept}
+    if not any(one.parent is not None and one.parent.index in sources for one in kept):
         assert found.tolist() == values
         return
     for place, wanted in enumerate(by_tokens(kept, values)):
-        one = kept[place].completion
+        one = kept[place]
         first = one.given[0][1] if one.given else 0  # no loss sees what is before
         assert found[place, first : len(one.token_ids)].tolist() == pytest.approx(wanted[first:])
         assert not found[place, len(one.token_ids) :].any()
@@ -250,7 +249,7 @@ def trainer_of(*overrides: str) -> Trainer:
 
 
 def continuations(found: Group) -> list[Rollout]:
-    return [one for one in found.rollouts if one.origin.startswith(FROM)]
+    return [one for one in found.rollouts if one.parent is not None and one.parent.num_tokens]
 
 
 @pytest.mark.parametrize("slots", [0, 5])
@@ -262,10 +261,10 @@ def test_continuations_go_on_behind_tokens_that_their_root_drew(slots: int) -> N
             more = continuations(each_group)
             assert 2 * len(more) == len(each_group.rollouts)
             for one in more:
-                source = each_group.rollouts[int(one.origin.removeprefix(FROM))].completion
-                [(start, end)] = one.completion.given
+                source = each_group.rollouts[one.parent.index]
+                [(start, end)] = one.given
                 assert (start, end) in ((0, 3), (0, 6)) and len(source.token_ids) > end
-                assert one.completion.token_ids[:end] == source.token_ids[:end]
+                assert one.token_ids[:end] == source.token_ids[:end]
     assert sum(line["tokens/given"] for line in lines(results)) > 0
 
 

@@ -65,7 +65,7 @@ def test_a_right_answer_with_a_negative_advantage_keeps_it() -> None:
 def test_a_pruned_answer_is_in_no_mean_and_a_guided_one_is_compared_with_guided_ones() -> None:
     guided = [replace(rollout(i, (value,)), prompt_ids=(8, 9)) for i, value in ((4, -3.0), (5, -4.0))]
     pruned = rollout(6, (-50.0,))
-    pruned = replace(pruned, completion=replace(pruned.completion, finish_reason="pruned"))
+    pruned = replace(pruned, status="pruned", finish_reason=None)
     group = replace(FOUR, rollouts=(*FOUR.rollouts, *guided, pruned))
     expected = [1.0, math.exp(-0.5), math.exp(0.5), 1.0, math.exp(0.5), math.exp(-0.5), 1.0]
     assert likelihoods(group).tolist() == pytest.approx(expected)
@@ -73,7 +73,7 @@ def test_a_pruned_answer_is_in_no_mean_and_a_guided_one_is_compared_with_guided_
 
 def test_given_tokens_are_in_no_mean() -> None:
     said = rollout(1, (-1.0, 0.0, 0.0, -2.0))
-    said = replace(said, completion=replace(said.completion, given=((1, 3),)))
+    said = replace(said, given=((1, 3),))
     group = replace(FOUR, rollouts=(FOUR.rollouts[0], said, *FOUR.rollouts[2:]))
     assert likelihoods(group).tolist() == likelihoods(FOUR).tolist()
 

@@ -14,7 +14,7 @@ from podsrl.errors import UsageError
 from podsrl.score.base import Rows
 from podsrl.score.forms import BatchForm
 from podsrl.tools.completions import Stored, check_out, completions_writer, read_completions, stored_group
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group, Rollout, Task
 
 NAMES = {
     *("id", "prompt", "completion", "answer", "extracted", "reward", "is_correct", "is_formatted", "invalid_reason"),
@@ -98,9 +98,12 @@ def test_a_judged_group_becomes_one_record_for_each_completion() -> None:
     task = Task(id="a", prompt="9*2?", answer="18")
     rollouts = tuple(
         Rollout(
-            completion=Completion(
-                request_id="r", index=i, token_ids=(1,) * 3, logprobs=(), finish_reason="length", version=0
-            ),
+            group_id="r",
+            index=i,
+            token_ids=(1,) * 3,
+            logprobs=(),
+            version=0,
+            finish_reason="length",
             text=f"text {i}",
             reward=math.nan if i else 1.0,
             parts={},

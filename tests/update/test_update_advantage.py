@@ -197,7 +197,7 @@ def test_the_kept_rollouts_of_each_chunk_are_places_in_kept() -> None:
 def test_an_advantage_of_groups_reads_lengths_and_may_give_one_value_per_token() -> None:
     def shorter_is_better(groups: Sequence[Group], selections: Sequence[Selection]) -> list[torch.Tensor]:
         lengths = [
-            torch.tensor([len(g.rollouts[i].completion.token_ids) for i in s.kept])
+            torch.tensor([len(g.rollouts[i].token_ids) for i in s.kept])
             for g, s in zip(groups, selections, strict=True)
         ]
         return [own.double().mean() - own for own in lengths]
@@ -283,7 +283,7 @@ def test_an_advantage_is_tried_on_two_groups_whose_rewards_rise_from_0_to_1() ->
 
     def of_groups(groups: Sequence[Group], selections: Sequence[Selection]) -> list[torch.Tensor]:
         for group, selection in zip(groups, selections, strict=True):
-            lengths = [len(rollout.completion.token_ids) for rollout in group.rollouts]
+            lengths = [len(rollout.token_ids) for rollout in group.rollouts]
             seen.append(([rollout.reward for rollout in group.rollouts], lengths, selection.kept))
         return [torch.zeros(len(selection.kept)) for selection in selections]
 

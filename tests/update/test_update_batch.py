@@ -10,29 +10,29 @@ from tiny import make_rows
 
 import made
 from podsrl.errors import UsageError
-from podsrl.types import Completion, Group, Sample, Selection
+from podsrl.types import Group, Rollout, Sample, Selection
 from podsrl.update.batch import Batch, make_batch, to_samples
 from podsrl.update.micro_batches import micro_batches
 
 
-def completion(tokens: tuple[int, ...], logprobs: tuple[float, ...] | None = None) -> Completion:
+def completion(tokens: tuple[int, ...], logprobs: tuple[float, ...] | None = None) -> Rollout:
     return made.completion(tokens, logprobs=tuple(-float(token) for token in tokens) if logprobs is None else logprobs)
 
 
 def group_of(name: str, *lengths: int) -> Group:
     """Rollout i is `lengths[i]` times the token i."""
-    rollouts = (made.rollout(completion=completion((i,) * length)) for i, length in enumerate(lengths))
+    rollouts = (completion((i,) * length) for i, length in enumerate(lengths))
     return made.group(name, *rollouts, prompt_ids=(5, 6))
 
 
 def batch_from(
     prompts: Sequence[tuple[int, ...]],
-    completions: Sequence[Completion],
+    completions: Sequence[Rollout],
     advantages: Sequence[float | tuple[float, ...]],
     pad_token_id: int = 0,
 ) -> Batch:
     samples = [
-        Sample(group_id="g", prompt_ids=prompt, completion=done, advantage=advantage)
+        Sample(group_id="g", prompt_ids=prompt, rollout=done, advantage=advantage)
         for prompt, done, advantage in zip(prompts, completions, advantages, strict=True)
     ]
     return make_batch(samples, pad_token_id=pad_token_id)
@@ -103,7 +103,7 @@ def test_no_rows_make_an_empty_batch() -> None:
     ],
 )
 def test_rollouts_that_cannot_be_trained_on_are_refused(
-    prompts: list[tuple[int, ...]], row: Completion, advantage: float | tuple[float, ...], message: str
+    prompts: list[tuple[int, ...]], row: Rollout, advantage: float | tuple[float, ...], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         batch_from(prompts, [row] * len(prompts), [advantage] * len(prompts))
@@ -169,7 +169,7 @@ def test_samples_are_the_kept_rollouts_in_the_order_of_groups_and_kept() -> None
     per_token = torch.tensor([[0.5, 1.0, 0.0], [0.25, 0.25, 0.25]])
     samples = to_samples(groups, selections, [per_token, torch.zeros(0), torch.tensor([0.1, -0.1])])
     assert [sample.group_id for sample in samples] == ["a", "a", "c", "c"]
-    assert [sample.completion.token_ids for sample in samples] == [(1, 1), (2, 2, 2), (0, 0), (1,)]
+    assert [sample.rollout.token_ids for sample in samples] == [(1, 1), (2, 2, 2), (0, 0), (1,)]
     assert [sample.advantage for sample in samples[:2]] == [(0.5, 1.0), (0.25, 0.25, 0.25)]
     assert torch.tensor([sample.advantage for sample in samples[2:]]).tolist() == torch.tensor([0.1, -0.1]).tolist()
     assert samples[0].prompt_ids == (5, 6)
@@ -186,5 +186,5 @@ def test_a_sample_names_the_chunk_that_it_was_chosen_in() -> None:
     group = group_of("a", 1, 1, 1, 1)
     chosen = Selection(group_id="a", kept=(0, 2, 3), dropped={1: "not_selected"}, chunks=((0, 1), (2, 3)))
     samples = to_samples([group], [chosen], [torch.tensor([0.0, 1.0, -1.0])])
-    assert [(sample.completion.token_ids, sample.chunk) for sample in samples] == [((0,), 0), ((2,), 1), ((3,), 1)]
+    assert [(sample.rollout.token_ids, sample.chunk) for sample in samples] == [((0,), 0), ((2,), 1), ((3,), 1)]
     assert [sample.has_advantage for sample in samples] == [False, True, True]

@@ -29,7 +29,7 @@ def samples_of(sizes: dict[str, int], *, is_zero: Callable[[int], bool] = lambda
             tokens = [draw.randrange(1, 11) for _ in range(draw.randint(1, 9))]
             logprobs = tuple(-3.0 * draw.random() for _ in tokens)
             advantage = 0.0 if is_zero(len(samples)) else draw.uniform(-2, 2)
-            samples.append(made.sample(prompt, tokens, advantage, request_id=name, logprobs=logprobs))
+            samples.append(made.sample(prompt, tokens, advantage, group_id=name, logprobs=logprobs))
     return samples
 
 
@@ -37,12 +37,12 @@ def by_hand(model: nn.Module, samples: list[Sample]) -> Tensor:
     """The definition, group by group, row by row and token by token, in float64; GRPO's bounds."""
     groups: dict[str, list[Tensor]] = {}
     for sample in samples:
-        ids = torch.tensor([[*sample.prompt_ids, *sample.completion.token_ids]])
+        ids = torch.tensor([[*sample.prompt_ids, *sample.rollout.token_ids]])
         table = torch.log_softmax(model(input_ids=ids).logits[0], -1)
         losses = []
-        behaviour = torch.tensor(sample.completion.logprobs, dtype=torch.float32).double()  # a batch holds float32
+        behaviour = torch.tensor(sample.rollout.logprobs, dtype=torch.float32).double()  # a batch holds float32
         advantage = torch.tensor(sample.advantage, dtype=torch.float32).double()
-        for place, token in enumerate(sample.completion.token_ids):
+        for place, token in enumerate(sample.rollout.token_ids):
             ratio = (table[len(sample.prompt_ids) - 1 + place, token] - behaviour[place]).exp()
             losses.append(-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage))
         groups.setdefault(sample.group_id, []).append(torch.stack(losses).mean())

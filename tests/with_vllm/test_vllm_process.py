@@ -106,7 +106,7 @@ def test_slots_and_refill_order_are_vllms(generator: Generator) -> None:
     """The second rollout of the first group waits until the first one of every group has begun."""
     assert "at most 2 rollouts" in generator.describe([Request("a", PROMPT)])
     groups = [Request(name, PROMPT, 2, Sampling(max_new_tokens=9, stop_token_ids=())) for name in ("a", "b")]
-    ends = [(done.request_id, done.index) for done in generator.generate(groups)]
+    ends = [(done.group_id, done.index) for done in generator.generate(groups)]
     assert set(ends[:2]) == {("a", 0), ("b", 0)} and len(ends) == 4
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from podsrl.config.schema import DEFAULT_COSTS, CostsConfig
 from podsrl.lib.seeds import derive
 from podsrl.lib.watch import End, Fork, Live, Note
-from podsrl.types import Ask, Completion, Group, Task
+from podsrl.types import Ask, Group, Rollout, Task
 
 
 class Stream(Protocol):
@@ -116,6 +116,6 @@ that made them. What it gives it has kept itself, in `learn`; its state may hold
 Wait = Callable[[View], Sequence[str]]
 """After the last round: ids of groups of the step, and of those that wait, which later steps may ask more of; they are
 not trained on in this one. Those that waited and do so no more are left out."""
-Repair = Callable[[View, Group], Sequence[Completion]]
+Repair = Callable[[View, Group], Sequence[Rollout]]
 """Of a group whose rollouts are all judged: completions with its next indices, made of its own rollouts and of given
-tokens (`Begun.given`). They are judged and join it; no accuracy counts them."""
+tokens (`Rollout.given`). They are judged and join it; no accuracy counts them."""

@@ -13,7 +13,7 @@ from podsrl.control.base import View
 from podsrl.errors import UsageError, short
 from podsrl.lib.parts import Call, Parts
 from podsrl.lib.user_function import calling
-from podsrl.types import Ask, Completion, Group
+from podsrl.types import Ask, Group, Notes, Parent, Rollout
 
 MAX_ASKS = 1 << 20
 """In one round; a budget that asks for more is mistaken, or endless."""
@@ -116,7 +116,7 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
     """Check an ask; `known` has the groups of the step, and under "" the ask before it."""
     if not isinstance(ask, Ask):
         raise UsageError(f"{option} returned {short(ask)} among its asks; wanted an Ask")
-    start_ids: Any = ask.start_ids
+    parent: Any = ask.parent
     share: Any = ask.start_share
     for name, is_right, wanted in (
         ("index", _is_whole(ask.index) and 0 <= ask.index < view.num_train, f"0 .. {view.num_train - 1}"),
@@ -124,12 +124,9 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
         ("is_trained", isinstance(ask.is_trained, bool), "True or False"),
         ("origin", isinstance(ask.origin, str), "a text"),
         ("prompt", _is_prompt(ask.prompt), "None, a text, or a tuple of chat messages"),
-        (
-            "start_ids",
-            isinstance(start_ids, tuple) and all(_is_whole(token) and token >= 0 for token in start_ids),
-            "a tuple of tokens, 0 or more",
-        ),
-        ("start", isinstance(ask.start, str) and not (ask.start and start_ids), "a text, and none beside start_ids"),
+        ("parent", parent is None or (isinstance(parent, Parent) and ask.joins), "a Parent in the group that it joins"),
+        ("notes", isinstance(ask.notes, Notes), "Notes"),
+        ("start", isinstance(ask.start, str) and not (ask.start and parent), "a text, and none beside parent"),
         ("start_share", isinstance(share, Real) and 0 <= float(share) < 1, "a share from 0 to below 1"),
     ):
         if not is_right:
@@ -142,6 +139,13 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
             "the id of a group of this step, or of one that waits" if ask.joins else "an ask before it in the same list"
         )
         raise UsageError(f"{option} asked to join {short(ask.joins)}; wanted {wanted}")
+    if parent is not None:
+        lengths = {one.index: len(one.token_ids) for one in getattr(group, "rollouts", ())}
+        if not 0 <= parent.num_tokens <= lengths.get(parent.index, -1):
+            raise UsageError(
+                f"{option} asked with parent = {parent} in group {ask.joins!r}; wanted a rollout that "
+                "is judged, and at most its tokens"
+            )
     if (group.index, group.is_trained) != (ask.index, ask.is_trained):
         raise UsageError(
             f"{option} asked with index = {ask.index}, is_trained = {ask.is_trained} to join group {ask.joins!r}, "
@@ -171,7 +175,7 @@ def recalled(part: Call | None, view: View) -> list[Group]:
     return found
 
 
-def repaired(part: Call, view: View, group: Group) -> list[Completion]:
+def repaired(part: Call, view: View, group: Group) -> list[Rollout]:
     """The repaired rollouts that join a group.
 
     Args:
@@ -186,7 +190,7 @@ def repaired(part: Call, view: View, group: Group) -> list[Completion]:
     size = len(group.rollouts)
     found = _as_list(part(view, group), part.option, "completions", MAX_ROLLOUTS)
     for place, done in enumerate(found, start=size):
-        if not isinstance(done, Completion) or (done.request_id, done.index) != (group.id, place) or not done.given:
+        if not isinstance(done, Rollout) or (done.group_id, done.index) != (group.id, place) or not done.given:
             raise UsageError(
                 f"{part.option} gave {short(done)}; wanted completions of group {group.id!r} with the indices {size}, "
                 f"{size + 1} … and given tokens"

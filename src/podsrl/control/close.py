@@ -87,7 +87,7 @@ class Certain:
             for rollout in group.rollouts:
                 if rollout.is_valid and not lowest <= rollout.reward <= highest:
                     warnings.warn(
-                        f"rollout {rollout.completion.index} of group {group.id!r} has the reward {rollout.reward:g}, "
+                        f"rollout {rollout.index} of group {group.id!r} has the reward {rollout.reward:g}, "
                         f"and systems = 'certain' took {lowest:g} .. {highest:g} for certain: from now on no group "
                         "is closed; correct options.certain.lowest and options.certain.highest",
                         stacklevel=2,

@@ -1,14 +1,14 @@
 """Rollouts that are ended, and groups that branch, while they are written: the parts of a run that look at them.
 
 A part sees running rollouts between forward and draw (`Live`) and answers with records: `End` and `Fork` of rollouts
-that it was shown, and `Note` to keep numbers with one. It is shown a rollout once at each of the token counts `at`, an
+that it was shown, and `Note` to keep an array with one. It is shown a rollout once at each of the token counts `at`, an
 attribute of the part; None, or none at all: in every step. A later part sees what the earlier ones left.
 
 An answer names rollouts that are just being shown, so it is a function of what the part knows and of those rollouts:
 neither slots nor schedule change what is pruned, or what forks. A fork has the next index of its group when it is made,
 and the index decides what it draws: so with fewer slots than rollouts forks may draw others.
 
-A part with a method `together(rollouts)` decides on whole groups: it may postpone rollouts, and is asked which of a
+A part with a method `together(rollouts)` decides on whole groups: it may `Hold` rollouts, and is asked which of a
 group's go on when all of the round have come so far or ended.
 
 What a part is stands in plain values: its system's name, its options and its state (`Steering.pack`). So a generator in
@@ -29,7 +29,7 @@ from podsrl.errors import UsageError, short
 from podsrl.lib.part_states import split_states, whole_states
 from podsrl.lib.parts import Call, Parts, make_parts
 from podsrl.lib.user_function import calling
-from podsrl.lib.watch import Act, End, Fork, Live, Note
+from podsrl.lib.watch import Act, End, Fork, Hold, Live, Note
 
 _PLAIN = "plain"
 """Name of what is no array: systems, options and plain state, as JSON. An array's name has a "/"."""
@@ -136,14 +136,10 @@ def _answer(part: Call, counts: frozenset[int] | None, live: Live) -> list[Act]:
         raise UsageError(f"{part.option} returned {short(found)}; wanted {wanted}")
     with calling(part.option):
         acts = list(found)
-    known, reasons = set(due.keys), ("pruned", "postponed") if hasattr(part.part, "together") else ("pruned",)
-    ended = {act.key for act in acts if isinstance(act, End)}
+    known, may_hold = set(due.keys), hasattr(part.part, "together")
+    ended = {act.key for act in acts if isinstance(act, (End, Hold))}
     for act in acts:
-        is_one = isinstance(act, (End, Fork, Note)) and act.key in known
-        if (
-            not is_one
-            or getattr(act, "reason", "pruned") not in reasons
-            or (isinstance(act, Fork) and act.key in ended)
-        ):
+        is_one = isinstance(act, (End, Fork, Note)) or (may_hold and isinstance(act, Hold))
+        if not is_one or act.key not in known or (isinstance(act, Fork) and act.key in ended):
             raise UsageError(f"{part.option} returned {short(act)}; wanted {wanted}, and no fork of one that ends")
     return acts

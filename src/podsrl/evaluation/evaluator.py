@@ -144,7 +144,7 @@ def _load(config: RunConfig, parts: Prepared, adapters: Path | None, on_error: E
 
 
 def _without_logprobs(rollout: Rollout) -> Rollout:
-    return replace(rollout, completion=replace(rollout.completion, logprobs=()))
+    return replace(rollout, logprobs=())
 
 
 def _spread(tasks: tuple[Task, ...], count: int) -> dict[int, Task]:

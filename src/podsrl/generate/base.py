@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from podsrl.errors import PodsError, UsageError, short
 from podsrl.lib.watch import Key, Watch
-from podsrl.types import Begun, Completion
+from podsrl.types import FinishReason, Rollout, Status
 
 MIN_TEMPERATURE = 1e-6
 """Below it logits divided by it overflow."""
@@ -45,7 +45,7 @@ class Sampling:
     model's generation config and of the tokenizer, where the generator has them. A run names them in each request."""
     stop_strings: tuple[str, ...] = ()
     """A completion ends with, and includes, the token that completes one of these in its text, wherever in the token
-    that happens; neither the prompt's text nor what ends with given tokens (`Begun.given`) counts. The engine needs a
+    that happens; neither the prompt's text nor what ends with given tokens (`Rollout.given`) counts. The engine needs a
     tokenizer for them."""
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     first_index: int = 0
     """The rollouts have the indices first_index .. first_index + num_rollouts - 1."""
-    starts: Mapping[int, Begun] = field(default_factory=dict)
+    starts: Mapping[int, Rollout] = field(default_factory=dict)
     """Index -> what there is of that rollout, which goes on behind it; `Sampling.max_new_tokens` counts its tokens. A
     completion begins with them."""
 
@@ -124,7 +124,23 @@ class Request:
         return range(self.first_index, self.first_index + self.num_rollouts)
 
 
-def fault_of(begun: Begun) -> str:
+def nothing_of(request: Request, index: int) -> Rollout:
+    """One of its rollouts before its first token."""
+    return Rollout(group_id=request.id, index=index, token_ids=(), logprobs=(), version=0, status="open")
+
+
+class Ending(NamedTuple):
+    """How a rollout ends, as in `Rollout`; where it stands, if nothing is said."""
+
+    status: Status = "open"
+    finish_reason: FinishReason | None = None
+    invalid_reason: str | None = None
+
+
+BROKEN = Ending("failed", invalid_reason="the model's logits were no numbers")
+
+
+def fault_of(begun: Rollout) -> str:
     """What is wanted of a rollout's columns and is not so; empty where all is."""
     length, bounds = len(begun.token_ids), [0, *(place for stretch in begun.given for place in stretch)]
     if len(begun.logprobs) != length or len(begun.versions) not in (0, length):
@@ -244,7 +260,7 @@ class Generator(Protocol):
         """
         raise UsageError(f"{type(self).__name__} has no submit: it has generate alone")
 
-    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+    def poll(self, seconds: float | None = None) -> Sequence[Rollout]:
         """Draw one token of every rollout that runs; with the ability "beside", wait until something has ended.
 
         Args:
@@ -260,7 +276,7 @@ class Generator(Protocol):
         raise UsageError(f"{type(self).__name__} has no poll: it has generate alone")
 
     def abort(self, ids: Iterable[str | Key]) -> None:
-        """End rollouts: `poll` gives them soon, with finish reason "aborted"; those that have ended stay as they are.
+        """End rollouts: `poll` gives them soon, open and with their tokens so far; those that have ended stay.
 
         Args:
             ids: groups and, with the ability "abort_rollouts", (group's id, index) pairs. Those that do not run are
@@ -279,7 +295,7 @@ class Generator(Protocol):
         """
         ...
 
-    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request], *, watch: Watch | None = None) -> Iterator[Rollout]:
         """Submit, and yield every completion as it ends, in any order; arguments and errors as of `submit`.
 
         A consumer that stops early ends the rollouts without completions.
@@ -293,7 +309,7 @@ class Generator(Protocol):
         self.submit(wanted, watch=watch)
         return self._generated([request.id for request in wanted])
 
-    def _generated(self, ids: Sequence[str]) -> Iterator[Completion]:
+    def _generated(self, ids: Sequence[str]) -> Iterator[Rollout]:
         try:
             while self.num_unfinished:
                 yield from self.poll()
@@ -332,7 +348,7 @@ class OneCall:
         self._generator = generator
         self._waiting: list[Request] = []
         self._open: set[Key] = set()
-        self._found: Iterator[Completion] | None = None
+        self._found: Iterator[Rollout] | None = None
         self._is_watched = False
 
     @property
@@ -345,13 +361,13 @@ class OneCall:
         if self._found is None:
             self._begin(watch)
 
-    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+    def poll(self, seconds: float | None = None) -> Sequence[Rollout]:
         if self._found is None:
             self._begin(None)
         completion = None if self._found is None else next(self._found, None)
         if completion is not None:
-            if isinstance(completion, Completion):  # else who asked says so
-                self._open.discard((completion.request_id, completion.index))
+            if isinstance(completion, Rollout):  # else who asked says so
+                self._open.discard((completion.group_id, completion.index))
             if self._open or self._is_watched or self._found is None:
                 return [completion]
             if (more := next(self._found, None)) is not None:

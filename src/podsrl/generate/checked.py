@@ -11,11 +11,10 @@ from podsrl.errors import PodsError, UsageError, short
 from podsrl.generate.base import Generator, Request, abilities_of, fault_of, verbs_of
 from podsrl.generate.kinds import Kind
 from podsrl.lib.watch import Key, Watch
-from podsrl.types import Completion, FinishReason
+from podsrl.types import FinishReason, Rollout, Status
 
 _MOST_LOGPROB = 1e-3
 """Rounding may lift the log-prob of a certain token above 0."""
-_UNFINISHED = ("aborted", "invalid", "pruned", "postponed")
 
 
 class Checked:
@@ -58,7 +57,7 @@ class Checked:
             if watch is not None and (last is None or last.indices.stop < request.indices.stop):
                 self._watched[request.id] = request
 
-    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+    def poll(self, seconds: float | None = None) -> Sequence[Rollout]:
         """As `Generator.poll`; errors too.
 
         Raises:
@@ -78,19 +77,19 @@ class Checked:
         with self._kind.calling():
             self._verbs.abort(list(ids))
 
-    def _check(self, completion: Completion) -> None:
-        if not isinstance(completion, Completion):
-            raise PodsError(f"{self._kind.option} gave {short(completion)}; wanted a podsrl.types.Completion")
-        name, index = key = completion.request_id, completion.index
+    def _check(self, completion: Rollout) -> None:
+        if not isinstance(completion, Rollout):
+            raise PodsError(f"{self._kind.option} gave {short(completion)}; wanted a podsrl.types.Rollout")
+        name, index = key = completion.group_id, completion.index
         request = self._missing.pop(key, None) or self._source(completion)
         fault = "not asked for, or given before" if request is None else _fault(completion, request, self._num_words)
         if fault:
             raise PodsError(f"{self._kind.option} gave rollout {index} of group {name!r}, which is {fault}")
 
-    def _source(self, completion: Completion) -> Request | None:
+    def _source(self, completion: Rollout) -> Request | None:
         """Of a fork that comes, a request of its group; None: it is no fork, or came before."""
-        name, index = completion.request_id, completion.index
-        request, is_fork = self._watched.get(name), completion.forked_from is not None
+        name, index = completion.group_id, completion.index
+        request, is_fork = self._watched.get(name), completion.parent is not None
         if request is None or not is_fork or index < request.indices.stop or index in self._forks.get(name, ()):
             return None
         self._forks[name].add(index)
@@ -124,14 +123,18 @@ def _check_abilities(requests: Sequence[Request], generator: Generator) -> None:
             )
 
 
-def _fault(completion: Completion, request: Request, num_words: int) -> str:
+def _fault(completion: Rollout, request: Request, num_words: int) -> str:
     """What is wrong with a completion; empty where nothing is."""
     ids, logprobs, most = completion.token_ids, completion.logprobs, request.sampling.max_new_tokens
-    if completion.finish_reason not in get_args(FinishReason):
-        return f"ended by {short(completion.finish_reason)}, wanted one of {', '.join(get_args(FinishReason))}"
+    for option, value, known in (
+        ("status", completion.status, get_args(Status)),
+        ("finish_reason", completion.finish_reason, get_args(FinishReason) if completion.status == "done" else (None,)),
+    ):
+        if value not in known:
+            return f"{completion.status} with {option} = {short(value)}, wanted one of {', '.join(map(str, known))}"
     if not all(isinstance(each, tuple) for each in (ids, logprobs, completion.versions, completion.given)):
         return "of lists, wanted token_ids, logprobs, versions and given as tuples"
-    if not ids and completion.finish_reason not in _UNFINISHED:
+    if not ids and completion.status == "done":
         return "without tokens"
     if len(ids) > most:
         return f"of {len(ids)} tokens, wanted at most {most}"
@@ -142,7 +145,7 @@ def _fault(completion: Completion, request: Request, num_words: int) -> str:
         return f"not what goes on from its start: {short(ids)} with given = {completion.given}"
     if ids and not (set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < num_words):
         return f"not of token ids 0 .. {num_words - 1}: {short(ids)}"
-    if completion.finish_reason != "invalid" and not _are_logprobs(logprobs):
+    if completion.status != "failed" and not _are_logprobs(logprobs):
         return f"without log-probs, natural logarithms of at most 0: {short(logprobs)}"
     return ""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
-from podsrl.errors import UsageError, short
 from podsrl.lib.seeds import hash_bits
+from podsrl.types import Notes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +39,8 @@ class Live:
     """[R, V] of the next token, before temperature and filters."""
     hidden: Tensor
     """[R, D] the model's last hidden state of the newest token."""
-    noted: list[tuple[float, ...]]
-    """B of them: what is kept with each rollout (`Note`); empty: nothing."""
+    notes: list[Notes]
+    """B of them: what is kept with each rollout (`Note`)."""
     tokens: Callable[[Key], npt.NDArray[np.int32]]
     """Of one of them: its tokens so far, behind its prompt. It may be called until the watch has answered."""
     stop_ids: frozenset[int]
@@ -78,20 +79,22 @@ class Live:
             num_tokens=[self.num_tokens[i] for i in places],
             random_keys=self.random_keys[list(places)],
             row_of=self.row_of[list(places)],
-            noted=[self.noted[i] for i in places],
+            notes=[self.notes[i] for i in places],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End a rollout where it stands; one that has ended stays."""
+    """End a rollout where it stands, as a pruned one; one that has ended stays."""
 
     key: Key
-    reason: Literal["pruned", "postponed"] = "pruned"
 
-    def __post_init__(self) -> None:
-        if self.reason not in ("pruned", "postponed"):
-            raise UsageError(f"End of {self.key} with reason = {short(self.reason)}: wanted 'pruned' or 'postponed'")
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Stop a rollout where it stands, until the part's `together` says whether it goes on."""
+
+    key: Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +107,26 @@ class Fork:
     key: Key
     num_rollouts: int = 1
     token: int | None = None
-    """Set behind the tokens, as a given one (`Begun.given`), that ends no answer; None: they draw."""
+    """Set behind the tokens, as a given one (`Rollout.given`), that ends no answer; None: they draw."""
     num_tokens: int | None = None
     """They go on behind its first so many tokens; None: behind all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Keep numbers with a rollout (`Completion.noted`), in place of those before; its forks have them too.
+    """Keep an array with a rollout (`Rollout.notes`), in place of the one of that name; its forks have it too.
 
     They go wherever the rollout goes: to other processes, into checkpoints, and to parts that learn.
     """
 
     key: Key
-    values: tuple[float, ...]
-    """Numbers that float32 holds."""
+    name: str
+    """One of the part's own: other parts' notes stand beside it."""
+    values: ArrayLike
+    """Any shape; it is kept as float32."""
 
 
-Act = End | Fork | Note
+Act = End | Hold | Fork | Note
 """What a watch may answer."""
 
 

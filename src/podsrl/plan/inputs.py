@@ -36,7 +36,7 @@ from podsrl.run.before.sizes import at_most
 from podsrl.run.health import REASONS
 from podsrl.score import Scorer
 from podsrl.score.workers.dispatcher import default_workers
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Rollout, Task
 
 _RIGHT = {"boxed_correct": "\\boxed{{{}}}", "math_correct": "<answer>{}</answer>"}
 """Reward that decides what is right -> how a right answer may look to it."""
@@ -193,7 +193,7 @@ def _check_room(config: RunConfig, longest_prompt: int) -> None:
 def _try_rewards(scorer: Scorer, task: Task, correct: str) -> tuple[Trial, ...]:
     texts = [_RIGHT.get(correct, _RIGHT_OTHERWISE).format(task.answer), _DOES_NOT_KNOW]
     made_up = [
-        Completion(request_id="trial", index=i, token_ids=(0,), logprobs=(0.0,), finish_reason="stop", version=0)
+        Rollout(group_id="trial", index=i, token_ids=(0,), logprobs=(0.0,), finish_reason="stop", version=0)
         for i in range(len(texts))
     ]
     [rollouts] = scorer.score([task], [made_up], [texts])

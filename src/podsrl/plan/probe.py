@@ -142,8 +142,7 @@ def resize(trainer: Trainer, num_rollouts: int, num_kept: int) -> None:
 def seen_groups(groups: Sequence[Group]) -> tuple[Seen, ...]:
     """The valid rollouts of each group."""
     return tuple(
-        Seen.of([(r.reward, len(r.completion.token_ids), r.is_correct) for r in group.rollouts if r.is_valid])
-        for group in groups
+        Seen.of([(r.reward, len(r.token_ids), r.is_correct) for r in group.rollouts if r.is_valid]) for group in groups
     )
 
 
@@ -162,7 +161,7 @@ def _take_step(trainer: Trainer, config: RunConfig, num_rollouts: int) -> StepPr
         num_rollouts=num_rollouts,
         decode_steps=max(1, step.load.num_decode_steps),
         forwarded=step.load.num_forwarded,
-        generated=sum(len(r.completion.token_ids) for group in step.groups for r in group.rollouts),
+        generated=sum(len(r.token_ids) for group in step.groups for r in group.rollouts),
         generate_seconds=stages["generate"],
         score_seconds=stages["score"],
         rest_seconds=max(0.0, step.total_seconds - sum(stages.values())),

@@ -16,7 +16,7 @@ from pydantic import AliasPath, BeforeValidator, Field, InstanceOf, StrictBool, 
 from podsrl.errors import short
 from podsrl.lib.rounding import has_signal
 from podsrl.lib.text import html_table, prompt_text
-from podsrl.types import Completion, Group, Rollout, Sample, Selection
+from podsrl.types import Group, Rollout, Sample, Selection
 
 Json = dict[str, Any]
 LARGEST = 1e100
@@ -48,7 +48,8 @@ class RecordedRollout:
     is_correct: StrictBool
     invalid_reason: Text | None
     num_tokens: StrictInt
-    finish_reason: Text
+    status: Text
+    finish_reason: Text | None
     is_kept: Annotated[StrictBool, Field(alias="kept")]
     drop_reason: Text | None
     advantage: Value | tuple[OfToken, ...]
@@ -149,8 +150,7 @@ def group_line(step: int, group: Group, selection: Selection, samples: Sequence[
 
 
 def _rollout_json(index: int, rollout: Rollout, drop_reason: str | None, sample: Sample | None, tokenizer: Any) -> Json:
-    completion = rollout.completion
-    given = [] if tokenizer is None else _given_text(completion, tokenizer)
+    given = [] if tokenizer is None else _given_text(rollout, tokenizer)
     return {
         "index": index,
         "text": rollout.text,
@@ -158,20 +158,21 @@ def _rollout_json(index: int, rollout: Rollout, drop_reason: str | None, sample:
         "parts": {name: _finite(value) for name, value in rollout.parts.items()},
         "is_correct": rollout.is_correct,
         "invalid_reason": rollout.invalid_reason,
-        "num_tokens": len(completion.token_ids),
-        "finish_reason": completion.finish_reason,
+        "num_tokens": len(rollout.token_ids),
+        "status": rollout.status,
+        "finish_reason": rollout.finish_reason,
         "kept": sample is not None,
         "drop_reason": drop_reason,
         "advantage": None if sample is None else sample.advantage,
-        "version": completion.versions or completion.version,
+        "version": rollout.versions or rollout.version,
         **({"origin": rollout.origin} if rollout.origin else {}),
         **({"given": given} if given else {}),
     }
 
 
-def _given_text(completion: Completion, tokenizer: Any) -> list[tuple[int, int]]:
+def _given_text(rollout: Rollout, tokenizer: Any) -> list[tuple[int, int]]:
     """Where the given tokens stand in the text: a decoded prefix is as long as what comes before its end."""
-    ends = [completion.token_ids[:end] for end in chain.from_iterable(completion.given)]
+    ends = [rollout.token_ids[:end] for end in chain.from_iterable(rollout.given)]
     lengths = map(len, tokenizer.batch_decode(ends, skip_special_tokens=True)) if ends else iter(())
     return list(zip(lengths, lengths, strict=True))
 

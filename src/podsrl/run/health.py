@@ -133,7 +133,7 @@ def answers_of(result: StepResult) -> Answers:
         num=len(rollouts),
         right=sum(rollout.is_correct for rollout in rollouts),
         invalid=sum(not rollout.is_valid for rollout in rollouts),
-        cut=sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
+        cut=sum(rollout.finish_reason == "length" for rollout in rollouts),
         lowest=min(rewards, default=math.inf),
         highest=max(rewards, default=-math.inf),
         are_left_out=not result.groups,

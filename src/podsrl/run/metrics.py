@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from podsrl.lib.rounding import has_signal
 from podsrl.run.group_log import group_line
-from podsrl.run.step.opens import TOO_LONG
 from podsrl.run.step.step_result import StepResult, samples_by_group
-from podsrl.types import REPAIRED, Group, Rollout
+from podsrl.types import Group, Rollout
 
 Json = dict[str, Any]
 MAX_REASONS = 3
@@ -47,7 +46,7 @@ def step_metrics(result: StepResult) -> Json:
         **_guided(result, rollouts),
         **_lags(result),
         **_without_verdict(result, rollouts),
-        "rollouts/truncated": sum(1 for rollout in rollouts if rollout.completion.finish_reason == "length"),
+        "rollouts/truncated": sum(1 for rollout in rollouts if rollout.finish_reason == "length"),
         **_turns(rollouts),
         "length/all": _mean(_lengths(rollouts)),
         "length/kept": _mean(_lengths(kept)),
@@ -70,7 +69,7 @@ def _rewards(
     left_out: Sequence[Rollout],
 ) -> Json:
     judged = [rollout.reward for rollout in (*rollouts, *left_out) if rollout.is_valid]
-    answered = [rollout.is_correct for rollout in (*rollouts, *left_out) if rollout.origin != REPAIRED]
+    answered = [rollout.is_correct for rollout in (*rollouts, *left_out) if not rollout.is_repaired]
     return {
         "reward/all": _mean(np.concatenate([np.empty(0), *valid])),  # there may be no group at all
         "reward/kept": _mean(np.concatenate([np.empty(0), *kept])),
@@ -125,11 +124,11 @@ def _token_counts(result: StepResult, rollouts: Sequence[Rollout], kept: Sequenc
     untrained = (*result.left_out, *result.probes)
     pruned = [r for group in (*result.fresh, *untrained) for r in group.rollouts if r.is_pruned]
     recalled = _judged(result.groups[len(result.fresh) :])
-    num_recalled = sum(rollout.completion.num_own for rollout in recalled)
+    num_recalled = sum(rollout.num_own for rollout in recalled)
     ended = [*rollouts, *recalled, *_judged(untrained)]
-    num_ended, num_kept, num_pruned = (sum(r.completion.num_own for r in some) for some in (ended, kept, pruned))
-    num_shared = sum(rollout.completion.num_shared for rollout in kept)
-    num_given = sum(r.completion.num_given for r in (*rollouts, *_judged(untrained), *pruned))
+    num_ended, num_kept, num_pruned = (sum(r.num_own for r in some) for some in (ended, kept, pruned))
+    num_shared = sum(rollout.num_shared for rollout in kept)
+    num_given = sum(r.num_given for r in (*rollouts, *_judged(untrained), *pruned))
     fates = {
         "trained": num_trained,
         "skipped": num_kept + num_shared - num_trained,
@@ -203,17 +202,17 @@ def _is_all_wrong(group: Group) -> bool:
 def _guided(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
     """Rollouts that were asked in another way than their task's, whose guided prompt was too long, or put right."""
     everything = [r for group in (*result.groups, *result.left_out, *result.probes) for r in group.rollouts]
-    num_repaired = sum(rollout.origin == REPAIRED for rollout in rollouts)
+    num_repaired = sum(rollout.is_repaired for rollout in rollouts)
     return {
         "rollouts/guided": sum(rollout.prompt_ids is not None for rollout in everything),
-        "rollouts/guide_too_long": sum(rollout.origin == TOO_LONG for rollout in everything),
+        "rollouts/guide_too_long": sum(rollout.is_unguided for rollout in everything),
         **({"rollouts/repaired": num_repaired} if num_repaired else {}),
     }
 
 
 def _lags(result: StepResult) -> Json:
     """Weight updates between the weights that made the kept rollouts and those that trained on them."""
-    ages = np.array([result.trained_version - sample.completion.oldest_version for sample in result.samples])
+    ages = np.array([result.trained_version - sample.rollout.oldest_version for sample in result.samples])
     return {
         "rollouts/lag": _mean(ages),
         "rollouts/lag_max": int(ages.max()) if len(ages) else None,
@@ -235,8 +234,8 @@ def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
 
 def _turns(rollouts: Sequence[Rollout]) -> Json:
     """Turns of the model per rollout and calls of tools, in steps in which there are some."""
-    counts = np.array([len(rollout.completion.turns) for rollout in rollouts], dtype=np.int64)
-    calls = [is_good for rollout in rollouts for is_good in rollout.completion.calls]
+    counts = np.array([len(rollout.turns) for rollout in rollouts], dtype=np.int64)
+    calls = [is_good for rollout in rollouts for turn in rollout.turns for is_good in turn.calls]
     return {
         **({"turns/mean": _mean(counts), "turns/max": int(counts.max())} if max(counts, default=0) > 1 else {}),
         **({"tools/calls": len(calls), "tools/failed": calls.count(False)} if calls else {}),
@@ -255,7 +254,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _lengths(rollouts: Sequence[Rollout]) -> NDArray[np.int64]:
-    return np.array([len(rollout.completion.token_ids) for rollout in rollouts], dtype=np.int64)
+    return np.array([len(rollout.token_ids) for rollout in rollouts], dtype=np.int64)
 
 
 def _mean(values: NDArray[Any]) -> float | None:

@@ -79,8 +79,8 @@ def accuracy_of(groups: Sequence[Group], *, num_stopped: int = 0) -> Accuracy:
         majority=_majority(groups),
         pass_at={k: _mean(pass_at_k(sizes[0], count, k) for count in num_right) for k in powers_of_two(sizes[0])},
         reward=_mean(rewards) if rewards else None,
-        length=_mean(len(rollout.completion.token_ids) for rollout in rollouts),
-        num_truncated=sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
+        length=_mean(len(rollout.token_ids) for rollout in rollouts),
+        num_truncated=sum(rollout.finish_reason == "length" for rollout in rollouts),
         num_invalid=sum(rollout.invalid_reason is not None for rollout in rollouts),
         num_stopped=num_stopped,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from podsrl.errors import RewardError, UsageError
@@ -14,10 +14,9 @@ from podsrl.score.forms import BatchForm
 from podsrl.score.panel import Panel
 from podsrl.score.rewards import EXTRACTORS, SLOW
 from podsrl.score.rewards.earned import EARNED, earned
-from podsrl.types import Completion, Rollout, Task
+from podsrl.types import Rollout, Task
 
 _DUMMY_TEXTS = ("Answer: 0.", "I do not know.")
-_UNFINISHED = {"invalid": "the model's logits were no numbers", "aborted": "the completion was aborted"}
 """Finish reasons of completions that carry no reward, because the policy did not end them."""
 
 
@@ -35,15 +34,11 @@ class ScoreStats:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One completion to judge."""
+    """One rollout to judge."""
 
     task: Task
-    completion: Completion
+    rollout: Rollout
     text: str
-
-    @property
-    def is_pruned(self) -> bool:
-        return self.completion.finish_reason == "pruned"
 
 
 _NO_FAULTS: Mapping[str, Fault] = MappingProxyType({})
@@ -77,8 +72,8 @@ class Scorer:
     Example:
         >>> scorer = Scorer({"correct": 1.0, "format": 0.5}, correct="correct")
         >>> task = Task(id="1+2", prompt="1+2=", answer="3")
-        >>> done = Completion(
-        ...     request_id="s0/1+2", index=0, token_ids=(5,), logprobs=(-0.1,), finish_reason="stop", version=0
+        >>> done = Rollout(
+        ...     group_id="s0/1+2", index=0, token_ids=(5,), logprobs=(-0.1,), finish_reason="stop", version=0
         ... )
         >>> [[rollout]] = scorer.score([task], [[done]], [["Answer: 4."]])
         >>> rollout.reward, rollout.is_correct, rollout.parts, rollout.answer
@@ -142,7 +137,7 @@ class Scorer:
     def score(
         self,
         tasks_P: Sequence[Task],
-        completions_PG: Sequence[Sequence[Completion]],
+        completions_PG: Sequence[Sequence[Rollout]],
         texts_PG: Sequence[Sequence[str]],
         *,
         is_last: bool = True,
@@ -158,26 +153,28 @@ class Scorer:
             is_last: call `new_step` afterwards; False where further calls of the same step follow.
 
         Returns:
-            Rollouts in the same nesting. Where any function failed, or a completion is "invalid" or "aborted", the
+            Rollouts in the same nesting. Where any function failed, it is "failed", as one that came so: the
             reward is NaN, `is_correct` is False and `invalid_reason` says why; `parts` has NaN for the failed function,
-            and for one that returned None. No function judges a "pruned" completion: its reward and parts are NaN, and
+            and for one that returned None. No function judges a "pruned" one: its reward and parts are NaN, and
             its `invalid_reason` is None, because it is no failure.
 
         Raises:
             RewardError: a function breaks its contract for a whole batch.
-            ValueError: the three arguments do not have the same nesting, or a completion is "postponed".
+            ValueError: the three arguments do not have the same nesting, or a rollout is "open".
         """
         if len(tasks_P) != len(completions_PG) or list(map(len, completions_PG)) != list(map(len, texts_PG)):
             shape = f"{len(tasks_P)} tasks, groups of {[*map(len, completions_PG)]}, texts of {[*map(len, texts_PG)]}"
             raise ValueError(f"{shape}; wanted the same nesting")
         rows_PG = [
-            [_Row(task, completion, text) for completion, text in zip(completions_G, texts_G, strict=True)]
+            [_Row(task, rollout, text) for rollout, text in zip(completions_G, texts_G, strict=True)]
             for task, completions_G, texts_G in zip(tasks_P, completions_PG, texts_PG, strict=True)
         ]
-        rollouts = iter(self._judge([row for rows_G in rows_PG for row in rows_G if not row.is_pruned]))
+        rollouts = iter(self._judge([row for rows_G in rows_PG for row in rows_G if not row.rollout.is_pruned]))
         if is_last:
             self.new_step()
-        return [[self._pruned(row) if row.is_pruned else next(rollouts) for row in rows_G] for rows_G in rows_PG]
+        return [
+            [self._pruned(row) if row.rollout.is_pruned else next(rollouts) for row in rows_G] for rows_G in rows_PG
+        ]
 
     def new_step(self) -> None:
         """The time limit, which time-outs of a step lower, is back at its full length."""
@@ -185,20 +182,18 @@ class Scorer:
 
     def _judge(self, judged: Sequence[_Row]) -> list[Rollout]:
         for row in judged:
-            if row.completion.finish_reason == "postponed":
+            if row.rollout.is_open:
                 raise ValueError(
-                    f"completion {row.completion.index} of '{row.completion.request_id}' is postponed; wanted finished"
+                    f"rollout {row.rollout.index} of {row.rollout.group_id!r} is open; wanted one that ended"
                 )
         rows = Rows(
             tasks=[row.task for row in judged],
             texts=[row.text for row in judged],
-            token_ids=[row.completion.token_ids for row in judged],
+            token_ids=[row.rollout.token_ids for row in judged],
         )
         self._panel.submit(rows.tasks, rows.texts)  # the workers are busy while other functions are called here
         found = {
-            name: collect([earned(row.completion) for row in judged])
-            if name == EARNED
-            else self._panel.judge(name, rows)
+            name: collect([earned(row.rollout) for row in judged]) if name == EARNED else self._panel.judge(name, rows)
             for name in self._panel.forms
         }
         self._panel.forget(rows.tasks, rows.texts)
@@ -230,8 +225,9 @@ class Scorer:
                 rounding += SHARE * abs(weight * values[name])
         total = 0.0 if abs(total) < rounding else total  # 0.1 + 0.2 - 0.3
         reason = self._invalid_reason(row, faults, total)
-        return Rollout(
-            completion=row.completion,
+        return replace(
+            row.rollout,
+            status="done" if reason is None else "failed",
             text=row.text,
             reward=total if reason is None else math.nan,
             parts={name: values[name] for name in self._weights},
@@ -242,14 +238,8 @@ class Scorer:
         )
 
     def _pruned(self, row: _Row) -> Rollout:
-        return Rollout(
-            completion=row.completion,
-            text=row.text,
-            reward=math.nan,
-            parts=dict.fromkeys(self._weights, math.nan),
-            is_correct=False,
-            is_formatted=False,
-        )
+        parts = dict.fromkeys(self._weights, math.nan)
+        return replace(row.rollout, text=row.text, parts=parts, is_formatted=False)
 
     def _invalid_reason(self, row: _Row, faults: Mapping[str, Fault], total: float) -> str | None:
         """Why there is no usable reward, naming every function that failed; None where there is one."""
@@ -257,7 +247,7 @@ class Scorer:
             return "; ".join(fault.reason for fault in failures.values())
         if not math.isfinite(total):
             return f"the weighted sum of the rewards is {total}, not a finite number"
-        return row.completion.fault or _UNFINISHED.get(row.completion.finish_reason)
+        return row.rollout.invalid_reason
 
     def _failures(self, faults: Mapping[str, Fault]) -> Mapping[str, Fault]:
         """The faults of one row that make it invalid: None counts only where all rewards are None."""

@@ -232,8 +232,7 @@ def _selection(
 ) -> Selection:
     """One group's, from what was kept of each of its pools."""
     dropped: dict[int, DropReason] = {
-        i: "pruned" if rollout.completion.finish_reason == "pruned" else "invalid"
-        for i, rollout in enumerate(group.rollouts)
+        i: "pruned" if rollout.is_pruned else "invalid" for i, rollout in enumerate(group.rollouts)
     }
     for pool, kept in chosen:
         dropped.update(dict.fromkeys(pool.valid, "not_selected" if kept else "group_too_small"))

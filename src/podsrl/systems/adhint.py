@@ -42,13 +42,12 @@ from podsrl.control.base import View
 from podsrl.errors import UsageError
 from podsrl.lib.parts import GO_ON
 from podsrl.tasks.references import solution_reader
-from podsrl.types import Ask, Group, Rollout, Selection, Task
+from podsrl.types import Ask, Group, Notes, Rollout, Selection, Task
 from podsrl.update.advantage import group_advantages
 from podsrl.update.shapes import rewrite_chunks
 
-ORIGIN = "hint"
-"""`Rollout.origin` of those whose answer begins with a hint; with "curve" `SHARED` and its share."""
-SHARED = "share "
+SHARE = "adhint"
+"""Note of those whose answer begins with a hint, with "curve": its share, [1]."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 CENTRES, SLOPES, GUESSES = np.linspace(-0.5, 1.5, 81), np.geomspace(2, 32, 9), np.array([0.0, 0.02, 0.05, 0.1, 0.2])
 """The curves that are tried."""
@@ -128,14 +127,14 @@ class Hints:
             share = (self._most - self._least) * (1 - right) + self._least
         share = min(max(share + noise, 0.0), self._most)
         more = Ask(index=group.index, num_rollouts=count, joins=group.id)
-        origin = f"{SHARED}{share:.6f}" if is_curve else ORIGIN
-        return begun(more, self._read(view.tasks[group.index]), share, origin)
+        found = begun(more, self._read(view.tasks[group.index]), share)
+        return replace(found, notes=Notes({SHARE: [share]})) if is_curve and found.start else found
 
 
 def share_of(rollout: Rollout) -> float | None:
-    """The share of a solution that the answer began with; None: another part has renamed how it was asked."""
-    if rollout.origin.startswith(SHARED):
-        return float(rollout.origin.removeprefix(SHARED))
+    """The share of a solution that the answer began with; None: another part asked for what it began with."""
+    if SHARE in rollout.notes:
+        return float(rollout.notes[SHARE][0])
     return None if is_begun(rollout) else 0.0
 
 
@@ -162,9 +161,9 @@ def share_at(target: float, seen: Sequence[tuple[float, bool]]) -> float:
     return float(CENTRES[centre] + np.log((target - GUESSES[guess]) / (1 - target)) / SLOPES[slope])
 
 
-def begun(ask: Ask, solution: str, share: float, origin: str = ORIGIN) -> Ask:
+def begun(ask: Ask, solution: str, share: float) -> Ask:
     """The ask with that share of a solution as the beginning of its answers; as it is where the share is 0."""
-    return replace(ask, start=solution, start_share=share, origin=origin) if share else ask
+    return replace(ask, start=solution, start_share=share, origin=f"hint {share:.0%}") if share else ask
 
 
 class Halves:
@@ -185,7 +184,7 @@ class Halves:
 
     def _apart(self, rollouts: Sequence[Rollout], advantages: Tensor) -> Tensor:
         """[k] advantages that are linear in the rewards."""
-        length = torch.tensor([rollout.completion.given[0][1] if is_begun(rollout) else 0 for rollout in rollouts])
+        length = torch.tensor([rollout.given[0][1] if is_begun(rollout) else 0 for rollout in rollouts])
         is_hinted = length > 0
         is_right = torch.tensor([rollout.is_correct for rollout in rollouts])
         if not is_hinted.any():
@@ -206,4 +205,4 @@ class Halves:
 
 def is_begun(rollout: Rollout) -> bool:
     """Whether its answer begins with given tokens."""
-    return any(start == 0 for start, _ in rollout.completion.given[:1])
+    return any(start == 0 for start, _ in rollout.given[:1])

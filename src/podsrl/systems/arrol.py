@@ -37,10 +37,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from podsrl.errors import UsageError
-from podsrl.lib.watch import End, Live, Note
-from podsrl.types import Completion, Group
+from podsrl.lib.watch import End, Hold, Live, Note
+from podsrl.types import Group, Rollout
 
 Floats = NDArray[np.float64]
+NOTE = "arrol"
+"""What the head reads of a rollout, [D]."""
 WIDTH = 32
 """Units between the two layers."""
 TIE = 1e-9
@@ -92,30 +94,30 @@ class Quality:
         self._num_steps, self._head = 0, Head()
         self._remember(np.zeros(0), np.zeros(0))
 
-    def look(self, live: Live) -> list[End | Note]:
-        """Note what the head reads, and end or postpone those that are not to live."""
-        new = live.only([i for i, noted in enumerate(live.noted) if not noted])  # others came here, and go on
+    def look(self, live: Live) -> list[End | Hold | Note]:
+        """Note what the head reads, and end or hold those that are not to live."""
+        new = live.only([i for i, notes in enumerate(live.notes) if NOTE not in notes])  # others came here, and go on
         features = new.hidden[new.row_of].float().cpu().numpy()
-        notes = [Note(key, tuple(row)) for key, row in zip(new.keys, features.tolist(), strict=True)]
+        notes = [Note(key, NOTE, row) for key, row in zip(new.keys, features, strict=True)]
         if self._num_steps < self._warm_steps:
             return [*notes]
         if self._by == "group":
-            return [*notes, *(End(key, "postponed") for key in new.keys)]
+            return [*notes, *map(Hold, new.keys)]
         lives = new.coins("prune/quality") < self._chances[self._bin(self._head(features))]
         return [*notes, *(End(key) for key, stays in zip(new.keys, lives.tolist(), strict=True) if not stays)]
 
-    def together(self, rollouts: Sequence[Completion]) -> list[int]:
-        """Of those that are postponed, the share `keep` whose mean q is near the target."""
-        waiting = [done for done in rollouts if done.is_postponed]
-        likely = self._likely[self._bin(self._head(np.array([done.noted for done in waiting])))]
+    def together(self, rollouts: Sequence[Rollout]) -> list[int]:
+        """Of those that are held, the share `keep` whose mean q is near the target."""
+        waiting = [done for done in rollouts if done.is_open]
+        likely = self._likely[self._bin(self._head(np.array([done.notes[NOTE] for done in waiting], np.float64)))]
         return [waiting[i].index for i in balanced(likely, max(2, math.ceil(self._keep * len(waiting))), self._target)]
 
     def learn(self, groups: Sequence[Group]) -> None:
         """Remember scores and outcomes of the rollouts that were judged, then train the head on them."""
         self._num_steps += 1
-        judged = [one for group in groups for one in group.rollouts if one.is_valid and one.completion.noted]
+        judged = [one for group in groups for one in group.rollouts if one.is_valid and NOTE in one.notes]
         if judged:
-            features = np.array([one.completion.noted for one in judged])
+            features = np.array([one.notes[NOTE] for one in judged], np.float64)
             right = np.array([one.is_correct for one in judged], np.float64)
             scores = self._head(features)
             self._remember(np.append(self._scores, scores), np.append(self._right, right))

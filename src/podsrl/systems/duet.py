@@ -103,7 +103,7 @@ class Neyman:
         more = max((index + 1 - len(self._counts) for index, *_ in seen), default=0)
         self._counts = np.pad(self._counts, ((0, max(0, more)), (0, 0)))
         for index, own, group in seen:
-            lengths = [rollout.completion.num_drawn for rollout in group.rollouts if rollout.is_valid]
+            lengths = [rollout.num_drawn for rollout in group.rollouts if rollout.is_valid]
             new = sum(own), len(own), len(own) * sum(lengths) / len(lengths)
             self._counts[index] = self._memory * self._counts[index] + new
 

@@ -49,21 +49,21 @@ from torch import Tensor
 from podsrl.errors import UsageError
 from podsrl.lib.watch import Act, End, Fork, Live, Note
 from podsrl.score import EXTRACTORS
-from podsrl.types import Group, Selection
+from podsrl.types import Group, Notes, Selection
 from podsrl.update.advantage import group_advantages
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Floats = NDArray[np.float64]
 DEPTH, ENTROPY_WINDOW, GROUP_WINDOW, TAIL_WINDOW, CLIP_WINDOW, RUN, RISE, CLIP = 4, 4, 4, 8, 16, 3, 0.2, 2.0
 NONE, HAS_BRANCHED = -1, -2
-"""In a note, in place of a token."""
+"""In the note of marks, in place of a token."""
+MARKS, TOLD = "echo/marks", "echo/told"
+"""Notes of a rollout: the likeliest tokens of its last place if it is to branch there, [widest]; H and C of each token,
+[T, 2]."""
 
 
 class Confident:
     """Branches, prunes, weighs tokens and bounds ratios by confidence.
-
-    A rollout has the note (`widest` likeliest tokens of its last place if it is to branch there, then H and C of each
-    token).
 
     Args:
         widest: of a branching place, with the rollout itself; 1: nothing branches.
@@ -117,18 +117,18 @@ class Confident:
             if self._is_lost(entropies, confidences):
                 ends.append(End(key))
                 continue
-            marks = [int(mark) for mark in live.noted[i][: self._widest]] or [NONE] * self._widest
+            marks = [int(mark) for mark in live.notes[i].get(MARKS, [NONE] * self._widest)]
             told = np.stack([entropies, confidences], axis=1)
             if marks[0] >= 0:
                 place, newest = live.num_tokens[i] - 1, int(live.tokens(key)[-1])
                 others = [word for word in marks if word not in (newest, NONE)][: sum(word >= 0 for word in marks) - 1]
                 marks = [HAS_BRANCHED] * self._widest
-                acts.append(Note(key, (*marks, *told[:-1].ravel().tolist())))  # which the forks take over
+                acts += [Note(key, MARKS, marks), Note(key, TOLD, told[:-1])]  # which the forks take over
                 acts += [Fork(key, token=token, num_tokens=place) for token in others]
             elif marks[0] == NONE and (width := self._width(entropies, confidences)) > 1:
                 found = words[row][:width]
                 marks = [*found, *[NONE] * (self._widest - width)] if not live.stop_ids & {*found} else marks
-            acts.append(Note(key, (*marks, *told.ravel().tolist())))
+            acts += [Note(key, MARKS, marks), Note(key, TOLD, told)]
         return [*ends, *acts]
 
     def shape(
@@ -138,7 +138,7 @@ class Confident:
         if self._weight == 0:
             return advantages
         told = [
-            [_told(group.rollouts[i].completion.noted[self._widest :]) for i in selection.kept]
+            [_told(group.rollouts[i].notes) for i in selection.kept]
             for group, selection in zip(groups, selections, strict=True)
         ]
         every = np.concatenate([np.zeros((0, 2)), *(each for of_group in told for each in of_group)])
@@ -147,7 +147,7 @@ class Confident:
         scale = np.sqrt(every.var(axis=0, ddof=1) + 1e-8)
         found = []
         for of_group, group, selection, values in zip(told, groups, selections, advantages, strict=True):
-            lengths = [len(group.rollouts[i].completion.token_ids) for i in selection.kept]
+            lengths = [len(group.rollouts[i].token_ids) for i in selection.kept]
             factors = torch.ones(len(lengths), max(lengths, default=0))
             for row, (length, each) in enumerate(zip(lengths, of_group, strict=True)):
                 z = (each - every.mean(axis=0)) / scale
@@ -159,7 +159,7 @@ class Confident:
     def bound(self, groups: Sequence[Group], selections: Sequence[Selection]) -> Sequence[Tensor]:
         """[m] of each group; a rollout that nobody watched counts as sure."""
         rows = [
-            [_told(group.rollouts[i].completion.noted[self._widest :])[-CLIP_WINDOW:, 1] for i in selection.kept]
+            [_told(group.rollouts[i].notes)[-CLIP_WINDOW:, 1] for i in selection.kept]
             for group, selection in zip(groups, selections, strict=True)
         ]
         unsure = [torch.tensor([1 - float(own.mean()) if len(own) else 0.0 for own in of_group]) for of_group in rows]
@@ -169,7 +169,7 @@ class Confident:
         """H and C of each rollout's tokens, the one that comes next included."""
         confidences = live.logprobs.exp().topk(min(self._top, live.logits.shape[1])).values.sum(dim=-1)
         rows = torch.stack([live.entropies, confidences], dim=1)[live.row_of].double().cpu().numpy()
-        before = [_told(noted[self._widest :]) for noted in live.noted]
+        before = [_told(notes) for notes in live.notes]
         return [(each.T[0], each.T[1]) for each in (np.vstack(pair) for pair in zip(before, rows, strict=True))]
 
     def _width(self, entropies: Floats, confidences: Floats) -> int:
@@ -193,8 +193,8 @@ class Confident:
         return bool((has_fallen and tails[0] <= self._unsure) or (min(rises) > 0 and rises[0] > self._spike))
 
 
-def _told(numbers: Sequence[float]) -> Floats:
-    return np.array(numbers, np.float64).reshape(-1, 2)
+def _told(notes: Notes) -> Floats:
+    return np.array(notes.get(TOLD, np.zeros((0, 2))), np.float64)
 
 
 def rise(entropies: Floats, back: int) -> float:

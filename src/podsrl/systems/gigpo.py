@@ -64,13 +64,13 @@ class Anchors:
         kept = [group.rollouts[i] for i in selection.kept]
         if not kept:
             return advantages
-        longest = max(len(rollout.completion.token_ids) for rollout in kept)
+        longest = max(len(rollout.token_ids) for rollout in kept)
         found = (advantages.unsqueeze(1).expand(-1, longest) if advantages.ndim == 1 else advantages).clone()
         of_state: dict[tuple[Tokens | None, Tokens], list[tuple[int, int, int, float]]] = defaultdict(list)
         for row, rollout in enumerate(kept):
             gains = self._returns(rollout)
-            for place, ((start, end), gain) in enumerate(zip(rollout.completion.turns, gains, strict=True)):
-                of_state[rollout.prompt_ids, self._read(rollout, place)].append((row, start, end, gain))
+            for place, (turn, gain) in enumerate(zip(rollout.turns, gains, strict=True)):
+                of_state[rollout.prompt_ids, self._read(rollout, place)].append((row, turn.start, turn.end, gain))
         for same in of_state.values():
             added = self._compared(np.array([gain for *_, gain in same]))
             for (row, start, end, _), value in zip(same, added.tolist(), strict=True):
@@ -79,9 +79,9 @@ class Anchors:
 
     def _returns(self, rollout: Rollout) -> list[float]:
         """Of each turn: what it and the later ones gain."""
-        done = rollout.completion
-        earned = done.earned if EARNED in rollout.parts else ()
-        rest, num_turns = rollout.reward - sum(earned), len(done.turns)
+        num_turns = len(rollout.turns)
+        earned = [turn.reward for turn in rollout.turns] if EARNED in rollout.parts else []
+        rest = rollout.reward - sum(earned)
         return [
             rest * self._discount ** (num_turns - 1 - place)
             + sum(gain * self._discount ** (later - place) for later, gain in enumerate(earned) if later >= place)
@@ -90,10 +90,9 @@ class Anchors:
 
     def _read(self, rollout: Rollout, place: int) -> Tokens:
         """The state in which a turn begins."""
-        done = rollout.completion
-        ends = [0, *(end for _, end in done.turns)]
-        start = done.turns[place][0]
-        return done.token_ids[0 if self._state == "tokens" else ends[place] : start]
+        ends = [0, *(turn.end for turn in rollout.turns)]
+        start = rollout.turns[place].start
+        return rollout.token_ids[0 if self._state == "tokens" else ends[place] : start]
 
     def _compared(self, gains: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] returns of one state -> [n] advantages."""

@@ -32,21 +32,19 @@ from pydantic import Field
 
 from podsrl.control.base import View
 from podsrl.errors import UsageError
-from podsrl.lib.watch import End, Fork, Live, Note
-from podsrl.types import Ask, Group
+from podsrl.lib.watch import End, Fork, Key, Live, Note
+from podsrl.types import Ask, Group, Notes
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Lengths = tuple[Annotated[int, Field(ge=1)], ...]
 Shares = Annotated[tuple[tuple[Annotated[int, Field(ge=0)], Share], ...], Field(min_length=1)]
-NONE = -1
-"""In a note: no token."""
+BIRTH, PAIR, LINE = "latr/birth", "latr/pair", "latr/line"
+"""Notes of a rollout of a tree: the first place that its source does not share; the two tokens of its last place, where
+that was ambiguous; indices of the rollouts that it comes from, the root first."""
 
 
 class Ambiguous:
     """Asks for the root of each group's tree and for what is missing, and lets the trees branch and end.
-
-    A rollout of the tree has the note (first place that its source does not share, the two tokens of the last place if
-    that was ambiguous, indices of the rollouts that it comes from, the root first).
 
     Args:
         until: token count up to which trees branch and are looked at, below `rollouts.max_new_tokens`.
@@ -112,15 +110,16 @@ class Ambiguous:
     def _ends(self, live: Live) -> list[End]:
         """Branches of an age at which they are too like their sources, with what branched from them."""
         ages, ended = dict(zip(live.keys, live.num_tokens, strict=True)), list[End]()
-        for key, group, noted in zip(live.keys, live.groups, live.noted, strict=True):
-            birth, _, _, *line = map(int, noted or (0, NONE, NONE))
-            source = key[0], line[-1] if line else key[1]
-            if source == key or ages[key] - birth not in self._look or ages.get(source, 0) < ages[key]:
+        for key, group, notes in zip(live.keys, live.groups, live.notes, strict=True):
+            if not (line := read(notes, LINE)):
+                continue
+            source, [birth] = (group, line[-1]), read(notes, BIRTH)
+            if ages[key] - birth not in self._look or ages.get(source, 0) < ages[key]:
                 continue
             own, other = live.tokens(key)[birth:].tolist(), live.tokens(source)[birth : ages[key]].tolist()
             if not is_alike(own, other, *self._bounds):
                 continue
-            found = {End(each) for each, of in zip(live.keys, live.noted, strict=True) if descends(each, of, key)}
+            found = {End(each) for each, of in zip(live.keys, live.notes, strict=True) if descends(each, of, key)}
             found -= {*ended}
             tree = self._trees.setdefault(group, [1, 0])
             if tree[1] + len(found) <= self._size:
@@ -132,23 +131,23 @@ class Ambiguous:
         """A fork of each rollout whose last place was ambiguous, while there is room, and notes of those places."""
         tops, words = (each.tolist() for each in live.logprobs.exp().topk(2))
         acts = list[Fork | Note]()
-        rows = zip(live.keys, live.groups, live.num_tokens, live.noted, live.row_of.tolist(), strict=True)
-        for key, group, count, noted, row in sorted(rows, key=lambda each: each[0][1]):
-            if not noted and key[1] > 0:
+        rows = zip(live.keys, live.groups, live.num_tokens, live.notes, live.row_of.tolist(), strict=True)
+        for key, group, count, notes, row in sorted(rows, key=lambda each: each[0][1]):
+            if BIRTH not in notes and key[1] > 0:
                 continue  # a plain rollout
-            birth, one, two, *line = map(int, noted or (0, NONE, NONE))
+            birth, pair, line = read(notes, BIRTH) or [0], read(notes, PAIR), read(notes, LINE)
             tree = self._trees.setdefault(group, [1, 0])
-            has_branched = one != NONE and tree[0] < self._size
-            if has_branched:
-                token = two if live.tokens(key)[-1] == one else one
+            if pair and tree[0] < self._size:
+                token = pair[1] if live.tokens(key)[-1] == pair[0] else pair[0]
                 acts += [
-                    Note(key, (count - 1, NONE, NONE, *line, key[1])),
-                    Fork(key, token=token, num_tokens=count - 1),
+                    *(Note(key, BIRTH, [count - 1]), Note(key, PAIR, []), Note(key, LINE, [*line, key[1]])),
+                    Fork(key, token=token, num_tokens=count - 1),  # which has these notes
+                    *(Note(key, BIRTH, birth), Note(key, LINE, line)),
                 ]
                 tree[0] += 1
-            pair = words[row] if self._is_ambiguous(*tops[row]) and not live.stop_ids & {*words[row]} else (NONE, NONE)
-            if has_branched or (*pair,) != (one, two):
-                acts.append(Note(key, (birth, *pair, *line)))
+            is_branching = self._is_ambiguous(*tops[row]) and not live.stop_ids & {*words[row]}
+            if pair or is_branching:
+                acts.append(Note(key, PAIR, words[row] if is_branching else []))
         return acts
 
     def _is_ambiguous(self, first: float, second: float) -> bool:
@@ -178,9 +177,14 @@ def lacks(group: Group, view: View) -> bool:
     return group.is_trained and alive(group) < view.num_rollouts
 
 
-def descends(key: tuple[str, int], noted: Sequence[float], source: tuple[str, int]) -> bool:
+def read(notes: Notes, name: str) -> list[int]:
+    """The integers of a note; none where there is none."""
+    return [int(number) for number in notes.get(name, ())]
+
+
+def descends(key: Key, notes: Notes, source: Key) -> bool:
     """Whether a rollout is another, or comes from it."""
-    return key == source or (key[0] == source[0] and source[1] in noted[3:])
+    return key == source or (key[0] == source[0] and source[1] in read(notes, LINE))
 
 
 def is_alike(one: Sequence[int], other: Sequence[int], edits: float, suffix: float, rouge: float) -> bool:

@@ -34,8 +34,10 @@ from torch import Tensor, tensor
 from podsrl.errors import UsageError
 from podsrl.lib.ridge import Ridge
 from podsrl.lib.watch import Live, Note
-from podsrl.types import Group, Selection
+from podsrl.types import Group, Notes, Selection
 
+NOTE = "poise"
+"""The features of a rollout, [2 D + 3]."""
 Pairs = list[tuple[int, float]]
 """Places of a group's valid rollouts, and the mean reward of the other valid ones."""
 
@@ -55,12 +57,13 @@ class States:
         hidden, entropies = (each[live.row_of].float().cpu().numpy() for each in (live.hidden, live.entropies))
         found = np.concatenate([hidden, hidden, np.repeat(entropies[:, None], 3, axis=1)], axis=1)
         size = hidden.shape[1]
-        for row, (noted, count) in enumerate(zip(live.noted, live.num_tokens, strict=True)):
-            if noted:
+        for row, (notes, count) in enumerate(zip(live.notes, live.num_tokens, strict=True)):
+            if NOTE in notes:
+                noted = notes[NOTE]
                 found[row, :size] = noted[:size]
                 found[row, -2] = noted[-2] + (entropies[row] - noted[-2]) / bisect_right(self.at, count)
                 found[row, -1] = max(noted[-1], entropies[row])
-        return [Note(key, tuple(row)) for key, row in zip(live.keys, found.tolist(), strict=True)]
+        return [Note(key, NOTE, row) for key, row in zip(live.keys, found, strict=True)]
 
 
 class Probe:
@@ -94,18 +97,18 @@ class Probe:
 
     def _compared(self, group: Group, selection: Selection, pairs: Pairs) -> list[float]:
         """Reward minus what the others predict, of each kept rollout."""
-        predicted = {place: self._predicted(group.rollouts[place].completion.noted) for place, _ in pairs}
+        predicted = {place: self._predicted(group.rollouts[place].notes) for place, _ in pairs}
         return [
             group.rollouts[i].reward
             - fsum(value for place, value in predicted.items() if place != i) / (len(predicted) - 1)
             for i in selection.kept
         ]
 
-    def _predicted(self, noted: Sequence[float]) -> float:
+    def _predicted(self, notes: Notes) -> float:
         """The mean of what was learned from, for a rollout without features."""
-        if not noted:
+        if NOTE not in notes:
             return self._ridge.mean
-        return float(self._ridge.predicted(np.array([noted]))[0])
+        return float(self._ridge.predicted(notes[NOTE][None].astype(np.float64))[0])
 
     def learn(self, groups: Sequence[Group]) -> None:
         """Remember features and the rewards of the others, and fit the regression to what is remembered.
@@ -114,17 +117,17 @@ class Probe:
             UsageError: no rollout of the step has features.
         """
         self._num_steps += 1
-        found = [
-            (group.rollouts[place].completion.noted, others) for group in groups for place, others in pairs_of(group)
-        ]
-        pairs = [(noted, others) for noted, others in found if noted]
+        found = [(group.rollouts[place].notes, others) for group in groups for place, others in pairs_of(group)]
+        pairs = [(notes[NOTE], others) for notes, others in found if NOTE in notes]
         if found and not pairs:
             raise UsageError(
                 "podsrl.systems.poise:Probe reads features, and no rollout of the step has any; wanted those that "
                 "States keeps: set systems = 'poise', which has both"
             )
         if pairs:
-            self._ridge.learn(np.array([noted for noted, _ in pairs]), np.array([others for _, others in pairs]))
+            self._ridge.learn(
+                np.array([noted for noted, _ in pairs], np.float64), np.array([others for _, others in pairs])
+            )
 
     def state(self) -> Mapping[str, Any]:
         """Steps, what is remembered, and the regression."""

@@ -108,9 +108,7 @@ class Swarm:
         own = [group for group in groups if group.is_trained and group.index is not None]
         if not own or not self._name:
             return
-        self._version = max(
-            (one.completion.oldest_version for group in own for one in group.rollouts), default=self._version
-        )
+        self._version = max((one.oldest_version for group in own for one in group.rollouts), default=self._version)
         step = max(group.step for group in own)
         write_atomically(self._folder / f"{self._name}.{step:08d}.groups", encode(own))
         for number, path in self._files().get(self._name, ()):
@@ -168,9 +166,8 @@ class Swarm:
 
     def _foreign(self, group: Group) -> Group:
         """A group of a file as this step takes it; when its file was read must not matter."""
-        changes: dict[str, Any] = {"request_id": group.id, "version": self._version, "versions": ()}
         rollouts = (
-            replace(one, origin=ORIGIN, completion=replace(one.completion, **changes)) for one in group.rollouts
+            replace(one, group_id=group.id, version=self._version, versions=(), origin=ORIGIN) for one in group.rollouts
         )
         return replace(group, rollouts=tuple(rollouts))
 
@@ -180,19 +177,18 @@ class Swarm:
             raise PodsError(f"the prompt of {group.task.id!r} has other tokens: it is of another tokenizer or template")
         size = len(self._tokenizer)
         for one in group.rollouts:
-            done = one.completion
-            stretches = [0, *(end for stretch in done.given for end in stretch), len(done.token_ids)]
+            stretches = [0, *(end for stretch in one.given for end in stretch), len(one.token_ids)]
             if (
                 one.prompt_ids is not None
-                or not 0 < len(done.token_ids) <= self._most_tokens
-                or len(done.logprobs) != len(done.token_ids)
-                or not 0 <= min(done.token_ids) <= max(done.token_ids) < size
-                or not (math.isfinite(sum(done.logprobs)) and max(done.logprobs) <= 0)
+                or not 0 < len(one.token_ids) <= self._most_tokens
+                or len(one.logprobs) != len(one.token_ids)
+                or not 0 <= min(one.token_ids) <= max(one.token_ids) < size
+                or not (math.isfinite(sum(one.logprobs)) and max(one.logprobs) <= 0)
                 or stretches != sorted(stretches)
                 or (one.is_valid and not math.isfinite(one.reward))
             ):
                 raise PodsError(
-                    f"rollout {done.index} of its group {short(group.id)} is none that this run could have made"
+                    f"rollout {one.index} of its group {short(group.id)} is none that this run could have made"
                 )
 
     def _skip(self, name: str, error: Exception) -> None:

@@ -24,7 +24,7 @@ from pydantic import Field
 from podsrl.control.base import View
 from podsrl.errors import UsageError, short
 from podsrl.lib.user_function import calling, import_function
-from podsrl.types import Completion, Group, Rollout, Task
+from podsrl.types import Group, Parent, Rollout, Task
 
 Repaired = Callable[[Task, str], tuple[int, str] | None]
 """(task, wrong answer) -> place in the text where its first wrong step begins, and what a solution says from there on;
@@ -53,45 +53,44 @@ class Scope:
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
         return num_prompts, num_rollouts + int(self._share * num_rollouts)
 
-    def repair(self, view: View, group: Group) -> list[Completion]:
+    def repair(self, view: View, group: Group) -> list[Rollout]:
         """Repaired rollouts of a group, to be judged and added."""
-        size, done = len(group.rollouts), dict[tuple[int, ...], Completion]()
+        size, done = len(group.rollouts), dict[tuple[int, ...], Rollout]()
         for one in self._candidates(group):
             done.setdefault(one.token_ids[: one.given[0][0]], one)
         found = islice(done.values(), int(self._share * size))
         return [replace(one, index=size + place) for place, one in enumerate(found)]
 
-    def _candidates(self, group: Group) -> Iterator[Completion]:
+    def _candidates(self, group: Group) -> Iterator[Rollout]:
         for rollout in group.rollouts:
-            is_own = rollout.prompt_ids is None and not rollout.origin and not rollout.completion.given
-            if is_own and rollout.is_valid and not rollout.is_correct and rollout.completion.finish_reason == "stop":
+            is_own = rollout.prompt_ids is None and rollout.parent is None and not rollout.given
+            if is_own and rollout.is_valid and not rollout.is_correct and rollout.finish_reason == "stop":
                 one = self._of(group.task, rollout)
                 if one is not None:
                     yield one
 
-    def _of(self, task: Task, rollout: Rollout) -> Completion | None:
+    def _of(self, task: Task, rollout: Rollout) -> Rollout | None:
         with calling(self._where, "f(task, answer)"):
             found = self._repaired(task, rollout.text)
         if found is None:
             return None
         place, rest = _checked(found, self._where, rollout.text)
-        done = rollout.completion
-        kept = self._kept(done.token_ids, rollout.text[:place])
-        text = self._tokenizer.decode(done.token_ids[:kept], skip_special_tokens=True)
+        kept = self._kept(rollout.token_ids, rollout.text[:place])
+        text = self._tokenizer.decode(rollout.token_ids[:kept], skip_special_tokens=True)
         missing = rollout.text[len(text) : place] + rest
         end = [self._tokenizer.eos_token_id]
         given = tuple(self._tokenizer(missing, add_special_tokens=False)["input_ids"] + end)
         if not kept or kept + len(given) > self._most_tokens:
             return None
-        return Completion(
-            request_id=done.request_id,
-            index=done.index,
-            token_ids=(*done.token_ids[:kept], *given),
-            logprobs=(*done.logprobs[:kept], *(0.0,) * len(given)),
-            version=done.version,
-            versions=(*done.versions[:kept], *(done.version,) * len(given)) if done.versions else (),
+        return Rollout(
+            group_id=rollout.group_id,
+            index=rollout.index,
+            token_ids=(*rollout.token_ids[:kept], *given),
+            logprobs=(*rollout.logprobs[:kept], *(0.0,) * len(given)),
+            version=rollout.version,
+            versions=(*rollout.versions[:kept], *(rollout.version,) * len(given)) if rollout.versions else (),
             given=((kept, kept + len(given)),),
-            finish_reason="stop",
+            parent=Parent(rollout.index, kept),
         )
 
     def _kept(self, token_ids: Sequence[int], text: str) -> int:

@@ -50,14 +50,12 @@ from podsrl.errors import UsageError
 from podsrl.lib.parts import GO_ON
 from podsrl.lib.ridge import Ridge
 from podsrl.lib.watch import Live, Note
-from podsrl.types import Ask, Group, Rollout, Selection
+from podsrl.types import Ask, Group, Parent, Rollout, Selection
 
 Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]
-FROM = "from "
-"""`Rollout.origin` of a continuation, with the index of its root."""
-PLAIN = "again"
-"""Of rollouts in place of continuations, where no root has a node."""
+NOTE = "trace"
+"""Of a root: the hidden states of its nodes, [K, D]."""
 EDGE = 0.02
 RIDGE, WINDOW = 10.0, 4096
 """Penalty and memory of the predictors."""
@@ -101,7 +99,9 @@ class Contrast:
 
     def rollouts(self, view: View, asks: Sequence[Ask]) -> Sequence[Ask]:
         """The roots of new questions, and the continuations of those whose roots are judged."""
-        waiting = [group for group in view.groups if group.is_trained and all(not one.origin for one in group.rollouts)]
+        waiting = [
+            group for group in view.groups if group.is_trained and all(one.parent is None for one in group.rollouts)
+        ]
         rng = view.rng("contrast") if self._more and waiting else None
         further = [ask for group in waiting if rng for ask in self._further(group, rng)]
         return [*self._roots(view, asks), *further]
@@ -121,7 +121,7 @@ class Contrast:
         plain = Ask(index=group.index, num_rollouts=budget, joins=group.id)
         nodes = [(one, count, state) for one in group.rollouts if one.is_valid for count, state in self._of(one)]
         if not nodes:
-            return [replace(plain, origin=PLAIN)]
+            return [replace(plain, parent=Parent(group.rollouts[0].index, 0), origin="again")]
         order = rng.permutation(len(nodes)).tolist()
         is_right = np.array([nodes[i][0].is_correct for i in order])
         right = np.full(len(nodes), 0.5)
@@ -130,27 +130,27 @@ class Contrast:
         sizes = continued(np.where(is_right, right, 1 - right), budget)
         found = sorted((i, size) for i, size in zip(order, sizes.tolist(), strict=True) if size)
         return [
-            replace(plain, num_rollouts=size, start_ids=one.completion.token_ids[:count], origin=f"{FROM}{index}")
+            replace(plain, num_rollouts=size, parent=Parent(one.index, count), origin=f"from {one.index}")
             for i, size in found
             for one, count, _ in [nodes[i]]
-            for index in [one.completion.index]
         ]
 
     def _of(self, root: Rollout) -> list[tuple[int, Floats]]:
         """The nodes of a root: token count, and the hidden state behind so many tokens."""
-        counts = [count for count in self._counts if count < len(root.completion.token_ids)]
-        noted = root.completion.noted
-        return list(zip(counts, np.array(noted).reshape(len(counts), -1), strict=True)) if counts and noted else []
+        counts = [count for count in self._counts if count < len(root.token_ids)]
+        states = root.notes.get(NOTE, ())
+        return list(zip(counts, np.array(states, np.float64), strict=True)) if counts and len(states) else []
 
     def look(self, live: Live) -> list[Note]:
         """The hidden states of each root's nodes."""
         hidden = live.hidden.float().cpu().numpy()[live.row_of.cpu().numpy()]
-        rows = zip(live.keys, live.noted, live.num_tokens, hidden, strict=True)
-        size = hidden.shape[1]
+        rows = zip(live.keys, live.notes, live.num_tokens, hidden, strict=True)
+        none = np.zeros((0, hidden.shape[1]), np.float32)
         return [
-            Note(key, (*noted, *state.tolist()))
-            for key, noted, count, state in rows
-            if len(noted) == self._counts.index(count) * size  # a continuation began behind some of the counts
+            Note(key, NOTE, np.vstack([before, state]))
+            for key, notes, count, state in rows
+            for before in [notes.get(NOTE, none)]
+            if len(before) == self._counts.index(count)  # a continuation began behind some of the counts
         ]
 
     def shape(
@@ -170,7 +170,7 @@ class Contrast:
             (state, mean_right(through(one, count, seen)))
             for _, seen in judged
             for one in seen
-            if not one.origin
+            if one.parent is None
             for count, state in self._of(one)
         ]
         if nodes:
@@ -195,18 +195,10 @@ def mean_right(rollouts: Sequence[Rollout]) -> float:
     return fsum(one.is_correct for one in rollouts) / len(rollouts)
 
 
-def prefix_of(rollout: Rollout) -> tuple[int, int] | None:
-    """(index of its root, tokens that it shares with it); None: it is no continuation."""
-    if not rollout.origin.startswith(FROM):
-        return None
-    return int(rollout.origin.removeprefix(FROM)), rollout.completion.given[0][1]
-
-
 def through(root: Rollout, count: int, rollouts: Sequence[Rollout]) -> list[Rollout]:
     """The root, and those of the rollouts that go on behind its first `count` tokens, or behind more."""
-    begun = ((one, prefix_of(one)) for one in rollouts)
-    index = root.completion.index
-    return [root, *(one for one, own in begun if own is not None and own[0] == index and own[1] >= count)]
+    begun = ((one, one.parent) for one in rollouts if one.parent is not None)
+    return [root, *(one for one, parent in begun if parent.index == root.index and parent.num_tokens >= count)]
 
 
 def shared(kept: Sequence[Rollout], advantages: Tensor) -> Tensor:
@@ -216,12 +208,12 @@ def shared(kept: Sequence[Rollout], advantages: Tensor) -> Tensor:
         kept: the m kept rollouts of a group.
         advantages: theirs, [m] or [m, T].
     """
-    places = {one.completion.index: place for place, one in enumerate(kept)}
-    begun = [(place, prefix) for place, one in enumerate(kept) if (prefix := prefix_of(one))]
-    pairs = [(place, places[index], count) for place, (index, count) in begun if index in places]
+    places = {one.index: place for place, one in enumerate(kept)}
+    begun = [(place, one.parent) for place, one in enumerate(kept) if one.parent is not None and one.parent.num_tokens]
+    pairs = [(place, places[parent.index], parent.num_tokens) for place, parent in begun if parent.index in places]
     if not pairs:
         return advantages
-    lengths = torch.tensor([len(one.completion.token_ids) for one in kept])
+    lengths = torch.tensor([len(one.token_ids) for one in kept])
     is_token = torch.arange(int(lengths.max())) < lengths[:, None]
     sums = (advantages[:, None] if advantages.ndim == 1 else advantages[:, : is_token.shape[1]]).double() * is_token
     counts, own = is_token.double().clamp(min=1), sums.clone()

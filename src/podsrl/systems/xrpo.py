@@ -60,7 +60,7 @@ from torch import Tensor
 from podsrl.control.base import View
 from podsrl.errors import UsageError
 from podsrl.tasks.solved import after_system, with_examples
-from podsrl.types import Ask, Completion, Group, Selection, Task, TokenMarkup
+from podsrl.types import Ask, Group, Rollout, Selection, Task, TokenMarkup
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -338,7 +338,7 @@ def likelihoods(group: Group) -> Tensor:
 
     1 for a pruned rollout, which is in no mean.
     """
-    scores = torch.from_numpy(_means([_drawn(rollout.completion) for rollout in group.rollouts]))
+    scores = torch.from_numpy(_means([_drawn(rollout) for rollout in group.rollouts]))
     found = torch.ones_like(scores)
     same_prompt: dict[tuple[int, ...] | None, list[int]] = defaultdict(list)
     for i, rollout in enumerate(group.rollouts):
@@ -349,9 +349,11 @@ def likelihoods(group: Group) -> Tensor:
     return found
 
 
-def _drawn(done: Completion) -> Sequence[float]:
+def _drawn(done: Rollout) -> Sequence[float]:
     """The log-probs of what the policy drew."""
-    return [each for start, end in done.turns for each in done.logprobs[start:end]] if done.given else done.logprobs
+    return (
+        [each for turn in done.turns for each in done.logprobs[turn.start : turn.end]] if done.given else done.logprobs
+    )
 
 
 def _means(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:

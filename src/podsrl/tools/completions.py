@@ -13,7 +13,7 @@ One JSON object per line, with these names; all but the first four may be missin
     is_formatted     whether it has the wanted form
     invalid_reason   why there is no reward
     num_tokens       of the completion
-    finish_reason    stop, length, aborted or invalid
+    finish_reason    stop or length; null where it failed
     label            whether it is known to be right; it goes before `is_correct`
     columns          an object with further columns of the data set whose names are taken by the ones above
 
@@ -93,8 +93,8 @@ def stored_group(group: Group) -> list[Stored]:
             is_correct=rollout.is_correct,
             is_formatted=rollout.is_formatted,
             invalid_reason=rollout.invalid_reason,
-            num_tokens=len(rollout.completion.token_ids),
-            finish_reason=rollout.completion.finish_reason,
+            num_tokens=len(rollout.token_ids),
+            finish_reason=rollout.finish_reason,
         )
         for index, rollout in enumerate(group.rollouts)
     ]

@@ -271,7 +271,7 @@ def checked_advantages(
 
 
 def _of_group(source: str, answer: object, group: Group, selection: Selection) -> Tensor:
-    lengths = [len(group.rollouts[i].completion.token_ids) for i in selection.kept]
+    lengths = [len(group.rollouts[i].token_ids) for i in selection.kept]
     m, longest = len(lengths), max(lengths, default=0)
     wanted = f"wanted [{m}], or [{m}, T] with T at least {longest}, all finite"
     values = _as_tensor(source, answer, wanted)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError
-from podsrl.types import Completion, Group, Sample, Selection
+from podsrl.types import Group, Rollout, Sample, Selection
 from podsrl.update.transfer import move
 
 
@@ -48,7 +48,7 @@ class Batch:
     minibatch: Tensor
     """[B] int64: which mini-batch of the step a row belongs to, from 0."""
     given_mask: Tensor | None = None
-    """[B, T] bool: tokens of the completion that no policy drew (`Begun.given`); None: there are none."""
+    """[B, T] bool: tokens of the completion that no policy drew (`Rollout.given`); None: there are none."""
     bounds: Tensor | None = None
     """[B] float32: how far a row's ratio may be from 1, NaN: as the loss says; None: so for all."""
     start_logprobs: Tensor | None = None
@@ -121,22 +121,22 @@ def make_batch(
             per token.
 
     Example:
-        >>> done = Completion(
-        ...     request_id="a", index=0, token_ids=(7,), logprobs=(-0.5,), finish_reason="stop", version=0
+        >>> done = Rollout(
+        ...     group_id="a", index=0, token_ids=(7,), logprobs=(-0.5,), finish_reason="stop", version=0
         ... )
-        >>> sample = Sample(group_id="a", prompt_ids=(5, 6), completion=done, advantage=1.0)
+        >>> sample = Sample(group_id="a", prompt_ids=(5, 6), rollout=done, advantage=1.0)
         >>> batch = make_batch([sample], pad_token_id=0)
         >>> batch.input_ids.tolist(), batch.target_mask.tolist(), batch.behaviour_logprobs.tolist()
         ([[5, 6, 7]], [[False, False, True]], [[0.0, 0.0, -0.5]])
     """
-    prompt_ids, completions = [sample.prompt_ids for sample in samples], [sample.completion for sample in samples]
+    prompt_ids, completions = [sample.prompt_ids for sample in samples], [sample.rollout for sample in samples]
     prompt_lengths = _lengths(prompt_ids)
     lengths = prompt_lengths + _lengths([done.token_ids for done in completions])
     if (prompt_lengths == 0).any():
         raise UsageError(
             f"the prompt of row {int(prompt_lengths.argmin())} is empty; the first token needs something to follow"
         )
-    tokens = chain.from_iterable((*sample.prompt_ids, *sample.completion.token_ids) for sample in samples)
+    tokens = chain.from_iterable((*sample.prompt_ids, *sample.rollout.token_ids) for sample in samples)
     column = torch.arange(int(lengths.max()) if len(lengths) else 0)
     attention_mask = column < lengths[:, None]
     completion_mask = attention_mask & (column >= prompt_lengths[:, None])
@@ -189,12 +189,11 @@ def to_samples(
         chunk_of = {i: place for place, chunk in enumerate(selection.chunks) for i in chunk}
         for i, value, bound in zip(selection.kept, of_group.tolist(), own, strict=True):
             rollout = group.rollouts[i]
-            completion = rollout.completion
             sample = Sample(
                 group_id=group.id,
                 prompt_ids=rollout.prompt_ids or group.prompt_ids,
-                completion=completion,
-                advantage=tuple(value[: len(completion.token_ids)]) if isinstance(value, list) else value,
+                rollout=rollout,
+                advantage=tuple(value[: len(rollout.token_ids)]) if isinstance(value, list) else value,
                 chunk=chunk_of.get(i, 0),
                 bound=bound,
             )
@@ -208,7 +207,7 @@ def _bounds(samples: Sequence[Sample]) -> Tensor | None:
     return torch.tensor([math.nan if sample.bound is None else sample.bound for sample in samples], dtype=torch.float32)
 
 
-def _given(completions: Sequence[Completion], prompt_lengths: Tensor, completion_mask: Tensor) -> Tensor | None:
+def _given(completions: Sequence[Rollout], prompt_lengths: Tensor, completion_mask: Tensor) -> Tensor | None:
     if not any(done.given for done in completions):
         return None
     mask = torch.zeros_like(completion_mask)
@@ -225,7 +224,7 @@ def _advantages(samples: Sequence[Sample], completion_mask: Tensor) -> Tensor:
         return torch.tensor(values, dtype=torch.float32)
     rows = []
     for row, sample in enumerate(samples):
-        length, value = len(sample.completion.token_ids), sample.advantage
+        length, value = len(sample.rollout.token_ids), sample.advantage
         rows.append(value if isinstance(value, tuple) else (value,) * length)
         if len(rows[-1]) != length:
             raise UsageError(
@@ -265,7 +264,7 @@ def _flat(values: Iterable[float], dtype: type[np.generic]) -> Tensor:
     return torch.from_numpy(np.fromiter(values, dtype=dtype))
 
 
-def _flat_logprobs(completions: Sequence[Completion]) -> Tensor:
+def _flat_logprobs(completions: Sequence[Rollout]) -> Tensor:
     if any(len(done.logprobs) != len(done.token_ids) for done in completions):
         raise UsageError(
             "a completion has not one log-prob per token; the generator must return the behaviour policy's"

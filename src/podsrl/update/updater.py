@@ -98,15 +98,15 @@ class Updater:
     Example:
         >>> from transformers import Qwen2Config, Qwen2ForCausalLM
         >>> from podsrl.config.schema import OptimConfig
-        >>> from podsrl.types import Completion, Sample
+        >>> from podsrl.types import Rollout, Sample
         >>> from podsrl.update import ALGORITHMS, make_batch
         >>> sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
         >>> model = Qwen2ForCausalLM(Qwen2Config(num_attention_heads=2, num_key_value_heads=2, **sizes))
         >>> updater = Updater(model, OptimConfig(lr=1e-3), loss=ALGORITHMS["grpo"].loss)
-        >>> done = Completion(
-        ...     request_id="a", index=0, token_ids=(3, 4), logprobs=(-2.0, -2.0), finish_reason="stop", version=0
+        >>> done = Rollout(
+        ...     group_id="a", index=0, token_ids=(3, 4), logprobs=(-2.0, -2.0), finish_reason="stop", version=0
         ... )
-        >>> sample = Sample(group_id="a", prompt_ids=(1, 2), completion=done, advantage=1.0)
+        >>> sample = Sample(group_id="a", prompt_ids=(1, 2), rollout=done, advantage=1.0)
         >>> stats = updater.forward_backward(make_batch([sample], pad_token_id=0))
         >>> stats.num_trained_tokens, updater.optim_step() > 0
         (2, True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from loops import each
-from made import completion, rollout
+from made import completion
 from podsrl.errors import UsageError
 from podsrl.evaluation.evaluator import Evaluator
 from podsrl.evaluation.search import SEARCHES
@@ -20,7 +20,7 @@ from podsrl.evaluation.search.base import Leaf, Search, highest
 from podsrl.evaluation.search.judge import StepJudge
 from podsrl.evaluation.search.run import Found, run_search
 from podsrl.generate import Sampling
-from podsrl.types import Completion, Group, Open, Rollout, Task
+from podsrl.types import Group, Open, Rollout, Task
 
 END = "$"
 Write = Callable[[str, int, str], str]
@@ -38,7 +38,7 @@ class MadeUp:
         self.asked.append(list(opens))
         return [replace(each, begun=tuple(self._done(each, i, sampling) for i in range(each.size))) for each in opens]
 
-    def _done(self, each: Open, index: int, sampling: Sampling) -> Completion:
+    def _done(self, each: Open, index: int, sampling: Sampling) -> Rollout:
         starts = {done.index: done for done in each.begun}
         ids = starts[index].token_ids if index in starts else ()
         text = "".join(map(chr, ids))
@@ -47,17 +47,17 @@ class MadeUp:
         tokens = (*ids, *map(ord, new))
         given = ((0, len(ids)),) if ids else ()
         reason = "stop" if is_whole else "length"
-        return completion(tokens, request_id=each.group.id, index=index, given=given, finish_reason=reason)
+        return completion(tokens, group_id=each.group.id, index=index, given=given, finish_reason=reason)
 
     def answer(self, opens: Sequence[Open], sampling: Sampling) -> list[Group]:
         assert not any(each.to_come for each in opens)
         return [replace(each.group, rollouts=tuple(map(judged, each.begun))) for each in opens]
 
 
-def judged(done: Completion) -> Rollout:
+def judged(done: Rollout) -> Rollout:
     text = "".join(map(chr, done.token_ids))
     answer = text[-2] if text.endswith(END) and len(text) > 1 else None
-    return rollout(completion=done, text=text, is_correct=answer == "7", is_formatted=True, answer=answer)
+    return replace(done, text=text, reward=0.0, is_correct=answer == "7", answer=answer)
 
 
 def searched(desk: MadeUp, search: Search, *, num_questions: int = 1, **named: Any) -> list[Found]:
@@ -156,7 +156,7 @@ def test_no_question_draws_more_tokens_than_allowed_and_nothing_is_lost(seed: in
         MadeUp(write), SEARCHES[name], num_questions=3, width=width, limit=limit, tokens=tokens, judge=judge
     ):
         assert found.num_tokens <= tokens
-        assert all(len(one.completion.token_ids) <= limit for one in found.group.rollouts)
+        assert all(len(one.token_ids) <= limit for one in found.group.rollouts)
         assert (found.answer is None) == (not [one for one in found.group.rollouts if votes(name, one)])
 
 

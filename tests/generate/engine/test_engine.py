@@ -14,7 +14,7 @@ from contract import by_place, greedy
 
 from podsrl.errors import UsageError
 from podsrl.generate import End, Engine, Live, Request, Sampling
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 PROMPTS = [(5, 7), (9, 20, 31, 4, 50, 11, 8), (8,), (60, 61, 62, 63)]
 GREEDY = Sampling(top_k=1, max_new_tokens=12, stop_token_ids=())
@@ -35,11 +35,11 @@ def requests(sampling: Sampling, num_rollouts: int = 1) -> list[Request]:
     return [Request(f"r{i}", prompt, num_rollouts, sampling) for i, prompt in enumerate(PROMPTS)]
 
 
-def run(model: Any, wanted: Sequence[Request], **options: Any) -> dict[Key, Completion]:
+def run(model: Any, wanted: Sequence[Request], **options: Any) -> dict[Key, Rollout]:
     return by_place(Engine(model, **options).generate(wanted))
 
 
-def tokens(completions: dict[Key, Completion]) -> dict[Key, tuple[int, ...]]:
+def tokens(completions: dict[Key, Rollout]) -> dict[Key, tuple[int, ...]]:
     return {key: completion.token_ids for key, completion in completions.items()}
 
 
@@ -152,7 +152,7 @@ def test_each_poll_leaves_every_modules_mode_as_it_was_also_where_it_raises(make
     wanted = tokens(run(model.eval(), requests(GREEDY)))
     engine = Engine(model)
     engine.submit(requests(GREEDY))
-    found = list[Completion]()
+    found = list[Rollout]()
     while engine.num_unfinished:
         model.train()
         model.lm_head.eval()

@@ -30,7 +30,7 @@ from podsrl.generate.engine.random_numbers import request_key, row_keys, uniform
 from podsrl.generate.engine.sampler import draw, filtered_logprobs
 from podsrl.generate.schedule.job import ORDERS
 from podsrl.generate.schedule.scheduler import SCHEDULERS
-from podsrl.types import Completion, FinishReason
+from podsrl.types import FinishReason, Rollout
 
 Key = tuple[str, int]
 Tokens = tuple[int, ...]
@@ -194,7 +194,7 @@ class Schedule:
     requests: dict[str, Request] = field(default_factory=dict)
     """Group's id -> what was asked of it first."""
     ended: dict[Key, FinishReason] = field(default_factory=dict)
-    found: dict[Key, Completion] = field(default_factory=dict)
+    found: dict[Key, Rollout] = field(default_factory=dict)
     watch: Watch | None = None
     at: frozenset[int] | None = None
     is_over: bool = False
@@ -279,7 +279,7 @@ class Schedule:
         held, before = inside(self.engine), self.engine.stats.tokens
         is_active = held["is_open"] and held["running"] + held["scheduler_waiting"] > 0
         for completion in self.engine.poll():
-            key = completion.request_id, completion.index
+            key = completion.group_id, completion.index
             assert key not in self.found
             self.found[key] = completion
         assert self.engine.stats.tokens > before or not is_active or self.watch is not None

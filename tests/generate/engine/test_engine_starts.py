@@ -11,7 +11,7 @@ from contract import begun, by_place
 
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
-from podsrl.types import Begun
+from podsrl.types import Rollout
 
 SAMPLING = Sampling(temperature=0.7, max_new_tokens=10)
 PROMPT = (5, 7, 9)
@@ -48,7 +48,9 @@ def test_what_is_aborted_goes_on_with_new_weights_and_each_token_keeps_its_versi
 
 def test_given_tokens_are_no_policys(qwen2: Any) -> None:
     """A hint of two tokens, weights 5, and behind two more tokens weights 6."""
-    hint = Begun(index=0, token_ids=(11, 30), logprobs=(0.0, 0.0), version=0, given=((0, 2),))
+    hint = Rollout(
+        group_id="g", status="open", index=0, token_ids=(11, 30), logprobs=(0.0, 0.0), version=0, given=((0, 2),)
+    )
     engine = Engine(qwen2)
     engine.load_weights([], 5)
     [plain] = engine.generate([Request("q", PROMPT, 1, SAMPLING, starts={0: hint})])
@@ -67,7 +69,7 @@ def test_given_tokens_are_no_policys(qwen2: Any) -> None:
 
 
 def test_a_start_that_ends_before_it_runs_is_its_own_completion(qwen2: Any) -> None:
-    start = Begun(index=1, token_ids=(3,), logprobs=(-0.5,), version=2)
+    start = Rollout(group_id="g", status="open", index=1, token_ids=(3,), logprobs=(-0.5,), version=2)
     engine = Engine(qwen2)
     engine.submit([Request("q", PROMPT, 1, SAMPLING, first_index=1, starts={1: start})])
     engine.abort(["q"])
@@ -94,13 +96,15 @@ FITS = {"index": 1, "token_ids": (3, 4), "logprobs": (0.0, -1.0), "version": 0}
     ],
 )
 def test_a_start_that_cannot_be_gone_on_from_is_named(place: int, changes: dict[str, Any], named: str) -> None:
-    Request("q", PROMPT, 3, SAMPLING, starts={1: Begun(**FITS, given=((0, 1),))})
+    Request("q", PROMPT, 3, SAMPLING, starts={1: Rollout(group_id="g", status="open", **FITS, given=((0, 1),))})
     with pytest.raises(UsageError, match=named):
-        Request("q", PROMPT, 3, SAMPLING, starts={place: Begun(**(FITS | changes))})
+        Request("q", PROMPT, 3, SAMPLING, starts={place: Rollout(group_id="g", status="open", **(FITS | changes))})
 
 
 @pytest.mark.parametrize("token", [-1, 10_000])
 def test_a_start_of_tokens_that_the_model_does_not_know_is_refused_before_it_runs(qwen2: Any, token: int) -> None:
-    start = Begun(index=0, token_ids=(token,), logprobs=(0.0,), version=0, given=((0, 1),))
+    start = Rollout(
+        group_id="g", status="open", index=0, token_ids=(token,), logprobs=(0.0,), version=0, given=((0, 1),)
+    )
     with pytest.raises(UsageError, match=r"request 'q' has tokens from -?[0-9]+ to [0-9]+ in"):
         Engine(qwen2).generate([Request("q", PROMPT, 1, SAMPLING, starts={0: start})])

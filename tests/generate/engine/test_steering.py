@@ -17,14 +17,14 @@ from podsrl.errors import UsageError
 from podsrl.generate import End, Engine, EngineStats, Fork, Live, Note, Request, Sampling
 from podsrl.generate.schedule.continuous import Continuous
 from podsrl.generate.schedule.job import Limits
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 Key = tuple[str, int]
 SAMPLING = Sampling(temperature=0.7, max_new_tokens=10, stop_token_ids=())
 LONG = (9, 20, 31, 4, 50, 11, 8)
 
 
-def tokens(completions: dict[Key, Completion]) -> dict[Key, tuple[int, ...]]:
+def tokens(completions: dict[Key, Rollout]) -> dict[Key, tuple[int, ...]]:
     return {key: completion.token_ids for key, completion in completions.items()}
 
 

@@ -66,7 +66,7 @@ def test_a_server_that_restarts_gets_the_newest_weights_and_the_same_requests(
     mixed = [Request("short", PROMPT, 1, Sampling(max_new_tokens=1)), *REQUESTS]
     found = restart_after_first_rollouts(server, generator.generate(mixed))
     assert {place: ids for place, ids in tokens_of(found).items() if place[0] != "short"} == wanted
-    last = {done.request_id: done for done in found if done.index == 7}
+    last = {done.group_id: done for done in found if done.index == 7}
     gaps = [largest_gap(models.second, each.prompt_ids, last[each.id], LONG) for each in REQUESTS]
     assert max(gaps) < 2e-4
 

@@ -25,7 +25,7 @@ from podsrl.run.before.estimate import (
     work,
 )
 from podsrl.run.before.model_shape import ModelShape, read_shape
-from podsrl.types import Completion, Sample
+from podsrl.types import Rollout, Sample
 from podsrl.update import ALGORITHMS, Correction, Updater, make_batch
 
 ROWS, LENGTH = 4, 96
@@ -292,13 +292,11 @@ def test_a_hub_sized_config_is_planned_without_its_weights(tmp_path: Path) -> No
 
 def batch(model: Any) -> Any:
     done = [
-        Completion(
-            request_id="a", index=i, token_ids=(3 + i, 4), logprobs=(-2.0, -2.0), finish_reason="stop", version=0
-        )
+        Rollout(group_id="a", index=i, token_ids=(3 + i, 4), logprobs=(-2.0, -2.0), finish_reason="stop", version=0)
         for i in range(2)
     ]
     samples = [
-        Sample(group_id="a", prompt_ids=(1, 2), completion=each, advantage=advantage)
+        Sample(group_id="a", prompt_ids=(1, 2), rollout=each, advantage=advantage)
         for each, advantage in zip(done, (1.0, -1.0), strict=True)
     ]
     return make_batch(samples, pad_token_id=0)

@@ -26,7 +26,7 @@ from podsrl.run.step.under_way import UnderWay, Work
 from podsrl.run.step.waiting import FirstGroups
 from podsrl.scale.processes import Processes
 from podsrl.tasks.stream import Stream
-from podsrl.types import Completion, Group, Open, Rollout, Task, Way
+from podsrl.types import Group, Open, Rollout, Status, Task, Way
 
 MOST_TOKENS = 512
 ALL = frozenset({"join", "start", "abort_rollouts", "partial", "load", "beside"})
@@ -61,7 +61,7 @@ class Simulated(Generator):
         self._scheduler, self._num_asked = make_scheduler(scheduler, Limits(num_slots=num_slots)), 0
         self._running: dict[Job, int] = {}  # where its turn ends
         self._begun: dict[Job, tuple[Request, list[tuple[int, int]]]] = {}  # with marks: (tokens before, version)
-        self._ended: list[Completion] = []
+        self._ended: list[Rollout] = []
         self.num_begun: dict[Key, int] = {}
         """How often each rollout was begun without a token."""
         self._most_steps: float = math.inf
@@ -90,7 +90,7 @@ class Simulated(Generator):
                 jobs.append(job)
         self._scheduler.submit(jobs)
 
-    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+    def poll(self, seconds: float | None = None) -> Sequence[Rollout]:
         """To the next moment at which something ends."""
         for job in self._scheduler.admit(list(self._running)):
             key = job.request_id, job.index
@@ -111,7 +111,7 @@ class Simulated(Generator):
 
     def work_beside(self, num_steps: int) -> None:
         """So many decode steps for which nobody waits: they are not counted."""
-        ended, stats, self.stats = list[Completion](), self.stats, EngineStats()
+        ended, stats, self.stats = list[Rollout](), self.stats, EngineStats()
         while self._begun and (left := num_steps - self.stats.steps):
             self._most_steps = left
             ended += self.poll()
@@ -139,8 +139,8 @@ class Simulated(Generator):
         key, size = (job.request_id, job.index), job.num_tokens
         versions = [version for place in range(size) for version in [[v for at, v in marks if at <= place][-1]]]
         self._ended.append(
-            Completion(
-                request_id=key[0],
+            Rollout(
+                group_id=key[0],
                 index=key[1],
                 token_ids=tuple(token(key, place) for place in range(size)),
                 logprobs=(0.0,) * size,
@@ -159,8 +159,8 @@ class Turns(Silence):
         self._asked: dict[Key, list[Any]] = {}
         self.num_waiting = 0
 
-    def takes(self, done: Completion) -> bool:
-        key = done.request_id, done.index
+    def takes(self, done: Rollout) -> bool:
+        key = done.group_id, done.index
         if done.finish_reason != "stop" or len(done.token_ids) >= self._turns(key)[-1]:
             return False
         assert key not in self._asked
@@ -168,48 +168,47 @@ class Turns(Silence):
         self.num_waiting = len(self._asked)
         return True
 
-    def answers(self, *, is_idle: bool) -> Iterator[Completion]:
+    def answers(self, *, is_idle: bool) -> Iterator[Rollout]:
         for asked in self._asked.values():
             asked[1] -= 1
         ready = [key for key, (_, seconds) in self._asked.items() if seconds < 0]
         found = [self._asked.pop(key)[0] for key in ready]
         self.num_waiting = len(self._asked)
         for done in found:
-            yield replace(done, finish_reason="postponed")
+            yield replace(done, status="open", finish_reason=None)
 
 
 class Told(Judge):
     """A judge that knows the rewards; what is slow is judged afterwards."""
 
     def __init__(
-        self, rewards: Mapping[Key, float], is_slow: Callable[[Completion], bool] = lambda completion: False
+        self, rewards: Mapping[Key, float], is_slow: Callable[[Rollout], bool] = lambda completion: False
     ) -> None:
         self.rewards, self.is_slow = rewards, is_slow
 
-    def prefetched(self, opens: Sequence[Open], completions: Iterable[Completion]) -> Iterator[Completion]:
+    def prefetched(self, opens: Sequence[Open], completions: Iterable[Rollout]) -> Iterator[Rollout]:
         """As they come."""
         return iter(completions)
 
-    def early(self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]]) -> list[list[Rollout]]:
+    def early(self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Rollout]]) -> list[list[Rollout]]:
         """The rollouts, but for slow ones."""
         return [[self.rollout(one) for one in of_group if not self.is_slow(one)] for of_group in completions_PG]
 
     def score(
-        self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]], *, is_last: bool
+        self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Rollout]], *, is_last: bool
     ) -> list[list[Rollout]]:
         return [[self.rollout(one) for one in of_group] for of_group in completions_PG]
 
     def new_step(self) -> None:
         """There is nothing to forget."""
 
-    def rollout(self, completion: Completion) -> Rollout:
+    def rollout(self, completion: Rollout) -> Rollout:
         """With its reward; it is invalid where that is no number."""
-        reward = self.rewards[completion.request_id, completion.index]
+        reward = self.rewards[completion.group_id, completion.index]
         reason = None if reward == reward else "no reward"
         is_right = reason is None and reward >= 1
-        return Rollout(
-            completion=completion, text="", reward=reward, parts={}, is_correct=is_right, invalid_reason=reason
-        )
+        status: Status = "done" if reason is None else "failed"
+        return replace(completion, status=status, reward=reward, is_correct=is_right, invalid_reason=reason)
 
 
 def kind_of(generator: Any) -> Kind:

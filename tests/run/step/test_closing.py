@@ -20,7 +20,7 @@ from podsrl.run.step.closing import Closing, EarlyClose, Whole
 from podsrl.run.step.opens import shortened
 from podsrl.run.step.under_way import Work
 from podsrl.select import max_variance, resolve_rule, select_groups
-from podsrl.types import Completion, Group, Open, Rollout, Task, Way
+from podsrl.types import Group, Open, Rollout, Task, Way
 from tests.run.step.simulated import ALL, Simulated, Told, certain, generated
 
 NAN = float("nan")
@@ -49,7 +49,7 @@ class Case:
         abilities = ALL if is_able else frozenset({"join"})
         engine = Simulated(self.lengths, self.num_slots, self.scheduler, abilities=abilities)
         slow = self.slow if is_slow else set()
-        judge = Told(self.rewards, lambda done: (done.request_id, done.index) in slow)
+        judge = Told(self.rewards, lambda done: (done.group_id, done.index) in slow)
         return generated(closing, engine, judge, self.sizes), engine.stats.tokens
 
 
@@ -58,7 +58,7 @@ class Counting(Told):
 
     num_calls = 0
 
-    def early(self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]]) -> list[list[Rollout]]:
+    def early(self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Rollout]]) -> list[list[Rollout]]:
         self.num_calls += any(completions_PG)
         return super().early(tasks_P, completions_PG)
 
@@ -68,7 +68,7 @@ def mixed(first: int) -> EarlyClose:
 
 
 def indices(each: Open) -> list[int]:
-    return [rollout.completion.index for rollout in each.group.rollouts]
+    return [rollout.index for rollout in each.group.rollouts]
 
 
 @each("seed", range(100))
@@ -81,7 +81,7 @@ def test_certain_keeps_what_the_whole_group_would_keep_for_fewer_tokens(seed: in
         assert other.group.rollouts == one.group.rollouts[:size] and other.size == size
         all_kept, kept = select_groups([one.group, other.group], max_variance, case.num_kept)
         assert kept.kept == all_kept.kept
-    in_groups = sum(r.completion.num_drawn for each in closed for r in each.group.rollouts)
+    in_groups = sum(r.num_drawn for each in closed for r in each.group.rollouts)
     assert fewer == in_groups + sum(sum(each.pruned) for each in closed) <= num_tokens
     assert all(all(each.pruned) and not each.begun for each in closed)
 
@@ -172,7 +172,7 @@ def test_what_runs_behind_the_last_needed_rollout_is_pruned_and_what_never_began
 
 def test_a_close_that_takes_back_that_it_had_enough_is_named() -> None:
     def fickle(view: View, group: Group) -> bool:
-        return [rollout.completion.index for rollout in group.rollouts][:1] == [1] and len(group.rollouts) == 2
+        return [rollout.index for rollout in group.rollouts][:1] == [1] and len(group.rollouts) == 2
 
     closing = EarlyClose(fickle, "close of systems = 'mine:Fickle'", 2)
     keys = [("q", i) for i in range(4)]
@@ -204,7 +204,7 @@ def test_a_close_that_has_closed_none_of_a_hundred_groups_is_named_once() -> Non
 
 
 def test_a_shortened_group_has_the_first_ways_and_counts_the_tokens_of_the_others() -> None:
-    drawn: list[Completion] = [completion((7,) * length, index=i) for i, length in enumerate((3, 1, 2, 0, 5), start=2)]
+    drawn: list[Rollout] = [completion((7,) * length, index=i) for i, length in enumerate((3, 1, 2, 0, 5), start=2)]
     drawn[2] = replace(drawn[2], given=((0, 1),))
     ways = (Way(count=3), Way(count=1, origin="hint", prompt_ids=(9,)), Way(count=3))
     each = Open(group=group_of("q", 1.0, 0.0), ways=ways, begun=tuple(drawn), pruned=(8,))

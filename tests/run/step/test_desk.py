@@ -17,7 +17,7 @@ from podsrl.run.metrics import step_metrics
 from podsrl.run.step.desk import new_group
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
-from podsrl.types import Completion, FinishReason, Open, Task, Way
+from podsrl.types import FinishReason, Open, Rollout, Task, Way
 
 SLOW = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=light_rewards:slow")
 
@@ -60,7 +60,7 @@ def test_slow_rewards_run_while_others_are_generated_and_give_the_same() -> None
     groups = trainer.desk.answer(wanted, trainer.sampling)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     assert sorted(begun) == sorted(rollout.text for rollout in rollouts)
-    assert len(tokenizer.asked) == len(set(tokenizer.asked)) == len({r.completion.token_ids for r in rollouts})
+    assert len(tokenizer.asked) == len(set(tokenizer.asked)) == len({r.token_ids for r in rollouts})
     assert [rollout.reward for rollout in rollouts] == [float(len(rollout.text)) for rollout in rollouts]
     trainer.parts.close()
 
@@ -89,7 +89,7 @@ class Fated(Generator):
         self.engine, self.fates = engine, fates
         self.version = engine.version
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request]) -> Iterator[Rollout]:
         for completion in self.engine.generate(requests):
             reason = self.fates.get(completion.index, completion.finish_reason)
             yield replace(completion, finish_reason=reason)
@@ -104,7 +104,7 @@ def test_pruned_rollouts_stay_in_their_group_without_a_reward_and_postponed_ones
     trainer.engine = Fated(trainer.engine, {1: "pruned", 2: "postponed", 5: "pruned"})
     result = training_step(trainer)
     for group, selection in zip(result.groups, result.selections, strict=True):
-        assert [r.completion.index for r in group.rollouts] == [0, 1, 3, 4, 5, 6, 7]
+        assert [r.index for r in group.rollouts] == [0, 1, 3, 4, 5, 6, 7]
         assert [r.is_pruned for r in group.rollouts] == [False, True, False, False, True, False, False]
         assert all(r.is_valid != r.is_pruned for r in group.rollouts)
         assert {i: reason for i, reason in selection.dropped.items() if reason == "pruned"} == {
@@ -114,7 +114,7 @@ def test_pruned_rollouts_stay_in_their_group_without_a_reward_and_postponed_ones
     line = step_metrics(result)
     assert (line["rollouts/pruned"], line["rollouts/postponed"], line["rollouts/invalid"]) == (4, 2, 0)
     assert line["tokens/pruned"] == sum(
-        len(r.completion.token_ids) for group in result.groups for r in group.rollouts if r.is_pruned
+        len(r.token_ids) for group in result.groups for r in group.rollouts if r.is_pruned
     )
     assert line["tokens/generated"] == sum(line[f"tokens/{fate}"] for fate in FATES)
     assert line["tokens/postponed"] > 0
@@ -129,9 +129,9 @@ class Stopping(Generator):
         self.engine, self.stopped, self.version = engine, stopped, engine.version
         self.seen: set[tuple[str, int]] = set()
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request]) -> Iterator[Rollout]:
         for done in self.engine.generate(requests):
-            place = done.request_id.partition("+")[0], done.index
+            place = done.group_id.partition("+")[0], done.index
             cut = {"token_ids": done.token_ids[:2], "logprobs": done.logprobs[:2], "finish_reason": "postponed"}
             is_first = done.index in self.stopped and place not in self.seen
             self.seen.add(place)
@@ -149,13 +149,11 @@ def test_rollouts_that_are_postponed_go_on_when_their_group_is_asked_again() -> 
     assert again
     for group, other in zip(expected.seen, found.seen, strict=True):
         if group.id in again:
-            assert [r.completion.index for r in other.rollouts] == list(
-                range(8 + 5)
-            )  # five had ended when it was asked
+            assert [r.index for r in other.rollouts] == list(range(8 + 5))  # five had ended when it was asked
             whole = zip(group.rollouts, other.rollouts, strict=False)
-            assert all((a.completion.token_ids, a.reward) == (b.completion.token_ids, b.reward) for a, b in whole)
+            assert all((a.token_ids, a.reward) == (b.token_ids, b.reward) for a, b in whole)
         else:
-            assert [r.completion.index for r in other.rollouts] == [0, 3, 4, 5, 7]
+            assert [r.index for r in other.rollouts] == [0, 3, 4, 5, 7]
     rest = {each.group.id: [done.index for done in each.begun] for each in found.unfinished}
     assert rest == {group.id: [1, 2, 6] for group in expected.seen if group.id not in again}
 
@@ -173,7 +171,7 @@ def test_a_step_whose_generator_is_lost_halfway_is_not_under_way(monkeypatch: py
     trainer, other = small_trainer(), small_trainer()
     whole, num_polls = trainer.engine.poll, count()
 
-    def lost(seconds: float | None = None) -> Sequence[Completion]:
+    def lost(seconds: float | None = None) -> Sequence[Rollout]:
         if next(num_polls) == 9:
             raise LostGenerator("the test's generator is lost")
         return whole(seconds)

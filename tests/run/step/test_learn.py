@@ -37,7 +37,7 @@ def learner_of(
 
 def sample(group: str, first_token: int, length: int, advantage: float | tuple[float, ...]) -> Sample:
     """Its prompt names the group and its first token the sample."""
-    return made.sample((ord(group),), (first_token, *(9,) * (length - 1)), advantage, request_id=group)
+    return made.sample((ord(group),), (first_token, *(9,) * (length - 1)), advantage, group_id=group)
 
 
 SAMPLES = [

@@ -27,7 +27,7 @@ def load(step: Collected, *others: tuple[Any, ...], peak_bytes: int | None = 500
 
 def collected(*lengths: int) -> Collected:
     """A step's, with unfinished completions of these lengths."""
-    begun = tuple(completion((7,) * length, finish_reason="postponed") for length in lengths)
+    begun = tuple(completion((7,) * length, status="open", finish_reason=None) for length in lengths)
     stats = EngineStats(steps=7, tokens=60, forwarded=41, recomputed_tokens=5)
     return Collected(
         seen=(),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made import completion, rollout
 from podsrl.generate import Sampling
 from podsrl.run.step.opens import grown, requests_of, with_completions
-from podsrl.types import Completion, Group, Open, Task, Way
+from podsrl.types import Group, Open, Rollout, Task, Way
 
 GROUP = Group(id="s3/1/7+5", task=Task(id="7+5", prompt="?", answer="12"), prompt_ids=(9, 8), rollouts=())
 SAMPLING = Sampling(max_new_tokens=4, stop_token_ids=(1,))
@@ -20,8 +20,8 @@ prompts = st.one_of(st.none(), st.lists(st.integers(2, 5), min_size=1, max_size=
 ways = st.builds(Way, count=st.integers(1, 4), prompt_ids=prompts, origin=st.sampled_from(["", "hint"]))
 
 
-def postponed(index: int) -> Completion:
-    return completion((7, 7), index=index, request_id=GROUP.id, finish_reason="postponed")
+def postponed(index: int) -> Rollout:
+    return completion((7, 7), index=index, group_id=GROUP.id, status="open", finish_reason=None)
 
 
 @st.composite
@@ -39,13 +39,13 @@ def open_groups(draw: Any) -> Open:
 
 @given(open_groups())
 def test_every_index_that_is_to_come_is_asked_once_in_its_way_from_where_it_stands(each: Open) -> None:
-    done = {r.completion.index for r in each.group.rollouts} | {b.index for b in each.begun if not b.is_postponed}
+    done = {r.index for r in each.group.rollouts} | {b.index for b in each.begun if not b.is_open}
     asked_in = [way for way in each.ways for _ in range(way.count)]
     expected = [(i, way.prompt_ids or GROUP.prompt_ids) for i, way in enumerate(asked_in) if i not in done]
     requests = list(requests_of(each, each.to_come, GROUP.prompt_ids, SAMPLING))
     assert [(index, request.prompt_ids) for request in requests for index in request.indices] == expected
     assert {i: start for request in requests for i, start in request.starts.items()} == {
-        b.index: b for b in each.begun if b.is_postponed
+        b.index: b for b in each.begun if b.is_open
     }
     assert each.size == len(asked_in) and each.to_come == [index for index, _ in expected]
     assert {request.id for request in requests} <= {GROUP.id}
@@ -66,8 +66,8 @@ def test_the_rollouts_that_join_a_group_of_three_are_one_request_behind_it() -> 
 
 def test_completions_come_in_the_order_of_their_indices_and_in_place_of_what_they_go_on_from() -> None:
     each = Open(group=GROUP, ways=(Way(count=4),), begun=(postponed(1), postponed(3)))
-    ended = completion((7, 7, 8), index=1, request_id=GROUP.id)
-    first = completion((5,), index=0, request_id=GROUP.id)
+    ended = completion((7, 7, 8), index=1, group_id=GROUP.id)
+    first = completion((5,), index=0, group_id=GROUP.id)
     [found] = with_completions([each], [ended, first])
     assert found.begun == (first, ended, postponed(3))
     assert found.to_come == [2, 3]

@@ -15,7 +15,7 @@ from podsrl.config.schema import OrderConfig
 from podsrl.lib.watch import Key
 from podsrl.run.step.collected import Collected
 from podsrl.run.step.round import from_arrays, to_arrays
-from podsrl.types import Completion
+from podsrl.types import Rollout
 from tests.run.step.simulated import Lengths, Run, Threads, token
 
 ORDERS = [
@@ -65,7 +65,7 @@ def most_age(order: OrderConfig) -> float:
 
 def check_group(run: Run, each: Any, found: Counter[Key]) -> None:
     for one in each.rollouts:
-        done, key = one.completion, (each.id, one.completion.index)
+        done, key = one, (each.id, one.index)
         assert done.token_ids == tuple(token(key, place) for place in range(run.length_of[key]))
         assert run.version - done.oldest_version <= most_age(run.order)
         assert list(done.versions) == sorted(done.versions)
@@ -73,7 +73,7 @@ def check_group(run: Run, each: Any, found: Counter[Key]) -> None:
 
 
 def begun(opens: Any) -> list[Key]:
-    return [(done.request_id, done.index) for each in opens for done in each.completions]
+    return [(done.group_id, done.index) for each in opens for done in each.completions]
 
 
 def check(order: OrderConfig, seed: int) -> None:
@@ -85,7 +85,7 @@ def check(order: OrderConfig, seed: int) -> None:
         assert collected.groups == collected.seen  # none is thrown away
         for group in collected.groups:
             assert len(group.rollouts) >= run.num_rollouts
-            assert [one.completion.index for one in group.rollouts] == [*range(len(group.rollouts))]
+            assert [one.index for one in group.rollouts] == [*range(len(group.rollouts))]
             check_group(run, group, found)
         run.train(collected)
         if draws.random() < 0.3:
@@ -115,8 +115,8 @@ def test_that_holds_in_ten_thousand_random_schedules(block: int) -> None:
         check(ORDERS[seed % len(ORDERS)], seed)
 
 
-def groups_of(collected: Collected) -> list[tuple[str, list[Completion]]]:
-    return [(group.id, [one.completion for one in group.rollouts]) for group in collected.groups]
+def groups_of(collected: Collected) -> list[tuple[str, list[Rollout]]]:
+    return [(group.id, [*group.rollouts]) for group in collected.groups]
 
 
 def resumed(run: Run, seed: int) -> Run:

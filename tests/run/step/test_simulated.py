@@ -23,7 +23,7 @@ def test_without_a_stop_each_rollout_takes_the_slot_that_is_free_first(seed: int
     for key in sorted(keys, key=lambda key: key[1]) if scheduler.endswith("breadth") else keys:
         heapreplace(ends, ends[0] + lengths[key])
     assert (engine.stats.steps, engine.stats.tokens) == (max(ends), sum(lengths.values()))
-    assert [r.completion.num_drawn for each in opens for r in each.group.rollouts] == list(lengths.values())
+    assert [r.num_drawn for each in opens for r in each.group.rollouts] == list(lengths.values())
 
 
 def test_what_is_ended_makes_no_more_tokens() -> None:

@@ -10,11 +10,11 @@ import pytest
 from podsrl.errors import UsageError
 from podsrl.lib.parts import Call
 from podsrl.run.step.together import TogetherTalk, TogetherTalks
-from podsrl.types import Completion, FinishReason
+from podsrl.types import FinishReason, Rollout
 
 
-def done(name: str, index: int, reason: FinishReason = "postponed") -> Completion:
-    return Completion(request_id=name, index=index, token_ids=(5,), logprobs=(-1.0,), finish_reason=reason, version=0)
+def done(name: str, index: int, reason: FinishReason = "postponed") -> Rollout:
+    return Rollout(group_id=name, index=index, token_ids=(5,), logprobs=(-1.0,), finish_reason=reason, version=0)
 
 
 class Odd:
@@ -23,9 +23,9 @@ class Odd:
     def __init__(self, answer: Any = None) -> None:
         self.answer, self.seen = answer, list[list[tuple[str, int, str]]]()
 
-    def together(self, rollouts: Sequence[Completion]) -> Any:
-        self.seen.append([(one.request_id, one.index, one.finish_reason) for one in rollouts])
-        return [one.index for one in rollouts if one.is_postponed and one.index % 2] if not self.answer else self.answer
+    def together(self, rollouts: Sequence[Rollout]) -> Any:
+        self.seen.append([(one.group_id, one.index, one.finish_reason) for one in rollouts])
+        return [one.index for one in rollouts if one.is_open and one.index % 2] if not self.answer else self.answer
 
 
 def talk_of(part: Odd) -> TogetherTalk:
@@ -44,7 +44,7 @@ def test_a_group_is_shown_once_in_the_order_of_its_indices_and_what_does_not_go_
         done("b", 1, "length"),
         done("a", 1),
     ]
-    assert [talk.takes(one) for one in came] == [one.is_postponed for one in came]
+    assert [talk.takes(one) for one in came] == [one.is_open for one in came]
     assert list(talk.answers(is_idle=False)) == [] and talk.num_waiting == 3
     assert {(one.index, one.finish_reason) for one in talk.answers(is_idle=True)} == {
         (1, "postponed"),

@@ -25,7 +25,7 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.turns import EnvironmentTalks, no_talks
 from podsrl.score import Reply, Tools, find_tools
 from podsrl.tasks.columns import reply
-from podsrl.types import Completion, Group, Open, Selection, Task, Way
+from podsrl.types import Group, Open, Rollout, Selection, Task, Way
 from runs import config_of
 
 SIZES = ("rollouts.max_new_tokens=40", "model.path=builtin:arithmetic-mixed", "task.digits=1", "task.num_eval=4")
@@ -51,7 +51,7 @@ def answers(trainer: Trainer, **changes: Any) -> list[Group]:
 
 
 def tokens_of(groups: list[Group]) -> list[tuple[int, ...]]:
-    return [rollout.completion.token_ids for group in groups for rollout in group.rollouts]
+    return [rollout.token_ids for group in groups for rollout in group.rollouts]
 
 
 def test_turn_by_turn_is_one_uninterrupted_rollout_where_nothing_is_said() -> None:
@@ -63,8 +63,8 @@ def test_turn_by_turn_is_one_uninterrupted_rollout_where_nothing_is_said() -> No
     assert any(trainer.tokenizer.eos_token_id in tokens[:-1] for tokens in tokens_of(found))
     for one, other in zip(found, whole, strict=True):
         for a, b in zip(one.rollouts, other.rollouts, strict=True):
-            assert a.completion.given == () and a.completion.finish_reason == b.completion.finish_reason == "length"
-            assert a.completion.logprobs == pytest.approx(b.completion.logprobs, abs=1e-6)
+            assert a.given == () and a.finish_reason == b.finish_reason == "length"
+            assert a.logprobs == pytest.approx(b.logprobs, abs=1e-6)
 
 
 def test_what_is_said_is_read_as_in_a_loop_by_hand() -> None:
@@ -74,7 +74,7 @@ def test_what_is_said_is_read_as_in_a_loop_by_hand() -> None:
     found, num_turns = answers(trainer), set[int]()
     for group in found:
         for rollout in group.rollouts:
-            done, turns, given, tokens = rollout.completion, list[str](), list[tuple[int, int]](), tuple[int, ...]()
+            done, turns, given, tokens = rollout, list[str](), list[tuple[int, int]](), tuple[int, ...]()
             sampling = replace(trainer.sampling, max_new_tokens=40)
             while True:
                 start = {done.index: replace(done, token_ids=tokens, logprobs=(0.0,) * len(tokens), given=())}
@@ -109,7 +109,7 @@ def test_in_a_chat_prompt_turns_and_replies_are_the_whole_conversation_through_t
     found, num_turns = answers(trainer), set[int]()
     for group in found:
         for rollout in group.rollouts:
-            done = rollout.completion
+            done = rollout
             turns = [tokenizer.decode(done.token_ids[a:b], skip_special_tokens=True) for a, b in done.turns]
             messages = list(group.task.prompt)
             for place, turn in enumerate(turns):
@@ -127,10 +127,10 @@ def test_in_a_chat_prompt_turns_and_replies_are_the_whole_conversation_through_t
 def test_what_is_said_is_in_no_loss_and_counts_as_given() -> None:
     result = training_step(trainer_of(environments.echo))
     line = step_metrics(result)
-    done = [rollout.completion for group in result.groups for rollout in group.rollouts]
+    done = [rollout for group in result.groups for rollout in group.rollouts]
     assert line["tokens/given"] == sum(one.num_given for one in done) > 0
     assert line["tokens/generated"] == sum(one.num_drawn for one in done)
-    assert line["tokens/trained"] == sum(sample.completion.num_drawn for sample in result.samples)
+    assert line["tokens/trained"] == sum(sample.rollout.num_drawn for sample in result.samples)
     assert line["turns/mean"] == pytest.approx(sum(len(one.turns) for one in done) / len(done))
     assert line["turns/max"] == max(len(one.turns) for one in done) > 1
     assert line["logprob_gap"] < 1e-5
@@ -149,20 +149,20 @@ def test_an_environment_that_fails_loses_that_rollout_alone() -> None:
     seen = set[int]()
     for group in result.groups:
         for rollout in group.rollouts:
-            done, eos = rollout.completion, trainer.tokenizer.eos_token_id
+            done, eos = rollout, trainer.tokenizer.eos_token_id
             last = trainer.tokenizer.decode(done.token_ids[slice(*done.turns[-1])], skip_special_tokens=True)
             kind = environments.kind_of(last, 5) if done.token_ids[-1] == eos and len(done.turns) < 3 else 4
             seen.add(kind)
             assert (rollout.invalid_reason or "").startswith(reasons.get(kind, ""))
-            assert rollout.is_valid == (kind == 4) and (done.finish_reason == "aborted") == (kind < 4)
+            assert rollout.is_valid == (kind == 4) and (done.status == "open") == (kind < 4)
             for start, end in done.given:
                 assert not {eos, 0} & set(done.token_ids[start:end])  # the text of a special token is none
     line = step_metrics(result)
     assert len(seen) >= 3 and line["rollouts/invalid"] == sum(
         not rollout.is_valid for group in result.groups for rollout in group.rollouts
     )
-    kept = {(sample.group_id, sample.completion.index) for sample in result.samples}
-    lost = {(group.id, r.completion.index) for group in result.groups for r in group.rollouts if r.invalid_reason}
+    kept = {(sample.group_id, sample.rollout.index) for sample in result.samples}
+    lost = {(group.id, r.index) for group in result.groups for r in group.rollouts if r.invalid_reason}
     assert lost and not lost & kept
 
 
@@ -176,7 +176,7 @@ def test_rewards_of_turns_add_up_and_the_last_turn_is_heard_too() -> None:
     result, eos, num_heard = training_step(trainer), trainer.tokenizer.eos_token_id, set[int]()
     trainer.close()
     for rollout in (each for group in result.groups for each in group.rollouts):
-        done = rollout.completion
+        done = rollout
         turns = [trainer.tokenizer.decode(done.token_ids[a:b], skip_special_tokens=True) for a, b in done.turns]
         heard = turns if done.token_ids[-1] == eos else turns[:-1]
         gain = environments.paid(heard)
@@ -194,7 +194,7 @@ def test_closed_groups_are_those_of_whole_ones() -> None:
     few = ("rollouts.num_rollouts=24", "select.num_kept=6", "task.rewards={correct=1.0}")
     plain = training_step(trainer_of(environments.echo, *few))
     closed = training_step(trainer_of(environments.echo, *few, "systems=certain", "options.certain.first=4"))
-    kept = [[(s.group_id, s.completion.token_ids, s.advantage) for s in each.samples] for each in (plain, closed)]
+    kept = [[(s.group_id, s.token_ids, s.advantage) for s in each.samples] for each in (plain, closed)]
     assert kept[0] == kept[1]
     assert sum(len(group.rollouts) for group in closed.groups) < sum(len(group.rollouts) for group in plain.groups)
     assert step_metrics(closed)["tokens/pruned"] > 0
@@ -205,7 +205,7 @@ def test_a_recorded_rollout_says_which_of_its_text_was_given() -> None:
     [group] = answers(trainer)[:1]
     line = group_line(0, group, Selection(group_id=group.id, kept=(), dropped={}), [], trainer.tokenizer)
     for rollout, recorded in zip(group.rollouts, line["rollouts"], strict=True):
-        done, text = rollout.completion, rollout.text
+        done, text = rollout, rollout.text
         said = [trainer.tokenizer.decode(done.token_ids[a:b]) for a, b in done.given]
         assert [text[a:b] for a, b in recorded.get("given", [])] == said
     assert any("given" in recorded for recorded in line["rollouts"])
@@ -218,7 +218,7 @@ def test_what_an_answer_began_with_belongs_to_its_first_turn() -> None:
     group = new_group("g", trainer.tasks.eval[0])
     [found] = trainer.desk.answer([Open(group=group, ways=(Way(count=8, start_ids=ids),))], trainer.sampling)
     assert heard and all(first.startswith("1+1=2") for first, *_ in heard)
-    assert all(rollout.completion.given[0] == (0, len(ids)) for rollout in found.rollouts)
+    assert all(rollout.given[0] == (0, len(ids)) for rollout in found.rollouts)
 
 
 def test_the_workers_say_what_the_function_says() -> None:
@@ -228,7 +228,7 @@ def test_the_workers_say_what_the_function_says() -> None:
     direct: Any = Direct(reply)
     trainer.desk._talks = EnvironmentTalks(direct, trainer.tokenizer, 8)
     assert trainer.sample().groups == found
-    assert {len(rollout.completion.turns) for group in found for rollout in group.rollouts} >= {3}
+    assert {len(rollout.turns) for group in found for rollout in group.rollouts} >= {3}
     trainer.close()
 
 
@@ -248,7 +248,7 @@ def test_tool_calls_and_results_are_the_whole_conversation_through_the_template(
         ("It is 0.5.", []),
     ]
     messages: list[dict[str, str]] = [*map(dict, task.prompt)]
-    done = Completion(request_id="g", index=0, token_ids=(), logprobs=(), version=0, finish_reason="stop")
+    done = Rollout(group_id="g", index=0, token_ids=(), logprobs=(), version=0, finish_reason="stop")
     sampling = Sampling(max_new_tokens=4000, stop_token_ids=())
     of_direct: Any = direct
     talk = EnvironmentTalks(of_direct, shown, 4)(sampling)
@@ -283,7 +283,7 @@ def test_of_a_reply_that_has_no_room_only_the_beginning_is_encoded(monkeypatch: 
         task = Task(id="a", prompt="1+2=", answer="3")
         talk = talks(Sampling(max_new_tokens=40))
         talk.know(new_group("g", task))
-        assert talk.takes(made.completion(tokens, request_id="g"))
+        assert talk.takes(made.completion(tokens, group_id="g"))
         [done] = talk.answers(is_idle=True)
         assert done.finish_reason == reason and sum(sizes) <= 32 * 40
 
@@ -297,7 +297,7 @@ def test_a_run_shows_its_tools_and_answers_calls_in_its_workers() -> None:
     assert "system\nprice\n" in tokenizer.decode(trainer.desk.prompt_ids(task))
     call = '<tool_call>{"name": "price", "arguments": {"fruit": "kiwi"}}</tool_call><eos>'
     tokens = tuple(tokenizer(call, add_special_tokens=False)["input_ids"])
-    done = made.completion(tokens, request_id="g")
+    done = made.completion(tokens, group_id="g")
     talk = trainer.desk._talks(Sampling(stop_token_ids=()))
     talk.know(new_group("g", task))
     assert talk.takes(done)
@@ -318,7 +318,7 @@ def test_calls_and_those_that_failed_are_counted() -> None:
         tokenizer=tokenizer,
     )
     result = training_step(trainer)
-    line, found = step_metrics(result), [rollout.completion for group in result.groups for rollout in group.rollouts]
+    line, found = step_metrics(result), [rollout for group in result.groups for rollout in group.rollouts]
     for done in found:
         more = len(done.calls) - (len(done.turns) - 1)
         assert done.calls == (False, True)[: len(done.calls)] and more <= (done.finish_reason == "length")

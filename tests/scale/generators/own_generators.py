@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from podsrl.generate import Generator, Request, Setting
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 
 class Counting(Generator):
@@ -19,14 +19,14 @@ class Counting(Generator):
     def __init__(self, first: int) -> None:
         self.version, self.first = 0, first
 
-    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+    def generate(self, requests: Iterable[Request]) -> Iterator[Rollout]:
         for request in requests:
             if request.prompt_ids == (99,):
                 raise ValueError("a prompt of 99")
             ids = tuple(range(self.first, self.first + request.sampling.max_new_tokens))
             for index in request.indices:
-                yield Completion(
-                    request_id=request.id,
+                yield Rollout(
+                    group_id=request.id,
                     index=index,
                     token_ids=ids,
                     logprobs=(0.1 + 1e-12,) * len(ids),

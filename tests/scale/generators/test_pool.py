@@ -18,7 +18,7 @@ from podsrl.control import Steering
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
 from podsrl.generate import Engine, EngineStats, Generator, Request, Sampling, Watch
 from podsrl.scale.generators.pool import MAX_LOSSES, Pool
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 REQUESTS = [Request(f"s0/{i}", (3 + i, 9), 6, Sampling(max_new_tokens=12, stop_token_ids=(1,))) for i in range(5)]
 
@@ -38,7 +38,7 @@ class Fragile(Engine):
         self.asked += [request.id for request in wanted]
         super().submit(wanted, watch=watch)
 
-    def poll(self, seconds: float | None = None) -> list[Completion]:
+    def poll(self, seconds: float | None = None) -> list[Rollout]:
         found = super().poll()
         if self.left is not None:
             self.left -= len(found)
@@ -133,7 +133,7 @@ def test_a_member_that_may_be_away_for_a_while_is_made_anew_when_it_is_back(new_
             raise UnavailableError("nothing answers at the test's address")
         return make()
 
-    def gone(seconds: float | None = None) -> list[Completion]:
+    def gone(seconds: float | None = None) -> list[Rollout]:
         raise LostGenerator("the server does not answer", retry_seconds=300)
 
     made[0].poll, pool._factories = gone, (new,)  # type: ignore[method-assign]
@@ -144,7 +144,7 @@ def test_a_member_that_may_be_away_for_a_while_is_made_anew_when_it_is_back(new_
 def test_a_loss_for_good_ends_the_call_and_nothing_is_made_anew(new_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pool, made = new_pool(2)
 
-    def gone(self: Fragile, seconds: float | None = None) -> list[Completion]:
+    def gone(self: Fragile, seconds: float | None = None) -> list[Rollout]:
         raise LostGenerator("the cluster has ended", is_final=True)
 
     monkeypatch.setattr(Fragile, "poll", gone)
@@ -161,14 +161,14 @@ class Ringing(Generator):
     def __init__(self) -> None:
         self.version, self.stats, self.num_unfinished, self.num_polls = 0, EngineStats(), 0, 0
         self.on_event: Callable[[], None] = lambda: None
-        self.asked, self.ended, self.is_closed = list[Request](), list[Completion](), False
+        self.asked, self.ended, self.is_closed = list[Request](), list[Rollout](), False
 
     def submit(self, requests: Iterable[Request], *, watch: Watch | None = None) -> None:
         wanted = list(requests)
         self.asked += wanted
         self.num_unfinished += sum(request.num_rollouts for request in wanted)
 
-    def poll(self, seconds: float | None = None) -> list[Completion]:
+    def poll(self, seconds: float | None = None) -> list[Rollout]:
         assert seconds == 0, "the pool waits for all members at once"
         self.num_polls += 1
         ended, self.ended = self.ended, []
@@ -185,7 +185,7 @@ class Ringing(Generator):
 
     def end(self, *keys: tuple[str, int]) -> None:
         self.ended += [
-            Completion(request_id=name, index=i, token_ids=(1,), logprobs=(0.0,), finish_reason="stop", version=0)
+            Rollout(group_id=name, index=i, token_ids=(1,), logprobs=(0.0,), finish_reason="stop", version=0)
             for name, i in keys
         ]
         self.on_event()
@@ -200,7 +200,7 @@ def test_a_pool_waits_for_any_of_its_members_and_asks_none_meanwhile() -> None:
     before = first.num_polls + second.num_polls
     for member, keys in ((second, [("b", 0)]), (first, [("a", 1), ("a", 0)])):
         threading.Timer(0.2, member.end, keys).start()
-        assert [(done.request_id, done.index) for done in pool.poll(300)] == keys
+        assert [(done.group_id, done.index) for done in pool.poll(300)] == keys
     assert first.num_polls + second.num_polls - before <= 8
     assert pool.num_unfinished == 0 and pool.poll() == []
 
@@ -325,7 +325,7 @@ def test_any_schedule_with_losses_gives_each_rollout_once_with_the_tokens_of_one
     pool.load_weights(qwen2.named_parameters(), 1)
     waiting = [replace(one, num_rollouts=2, first_index=first) for one in REQUESTS for first in (0, 2, 4)]
     rng.shuffle(waiting)
-    found, running = dict[tuple[str, int], Completion](), set[tuple[str, int]]()
+    found, running = dict[tuple[str, int], Rollout](), set[tuple[str, int]]()
     while waiting or pool.num_unfinished:
         match rng.choice(["submit", "poll", "poll", "poll", "poll", "abort", "load"]):
             case "submit" if waiting:
@@ -339,11 +339,11 @@ def test_any_schedule_with_losses_gives_each_rollout_once_with_the_tokens_of_one
                 pool.load_weights(qwen2.named_parameters(), pool.version + 1)
             case _:
                 for done in pool.poll():
-                    key = done.request_id, done.index
+                    key = done.group_id, done.index
                     running.remove(key)  # it comes once, and was asked for
                     assert whole[key][: len(done.token_ids)] == done.token_ids
                     if done.finish_reason == "aborted":
-                        request = next(one for one in REQUESTS if one.id == done.request_id)
+                        request = next(one for one in REQUESTS if one.id == done.group_id)
                         starts = {done.index: done} if done.token_ids else {}
                         waiting.append(replace(request, num_rollouts=1, first_index=done.index, starts=starts))
                     else:

@@ -27,14 +27,14 @@ from podsrl.policy import load_model
 from podsrl.scale.generators.pool import Pool
 from podsrl.scale.generators.process import ProcessGenerator
 from podsrl.scale.generators.weights import SharedWeights
-from podsrl.types import Completion
+from podsrl.types import Rollout
 from waiting import is_alive, wait_for
 
 SAMPLING = Sampling(max_new_tokens=100, stop_token_ids=(1,))
 REQUESTS = [Request(f"s0/{i}", (3 + i, 9), 8, SAMPLING) for i in range(5)]
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.slow  # its generators take processor time that no test waits for
-Found = dict[tuple[str, int], Completion]
+Found = dict[tuple[str, int], Rollout]
 KEPT_PROCESSES = (b"generators.child",)
 """The module's pools have their processes to the end, and one that was lost has another in its place."""
 
@@ -265,7 +265,7 @@ def test_any_schedule_of_kills_gives_the_tokens_of_one_engine(
 ) -> None:
     """Submits in pieces, aborts, what goes on from aborted tokens, loads of equal weights, and kills."""
     rng = random.Random(0)
-    whole, found, num_kills = tokens_of(in_this_process(model).values()), list[Completion](), 0
+    whole, found, num_kills = tokens_of(in_this_process(model).values()), list[Rollout](), 0
     waiting = [replace(one, num_rollouts=2, first_index=first) for one in REQUESTS for first in (0, 2, 4, 6)]
     while waiting or pool.num_unfinished:
         what = rng.randrange(8)
@@ -280,7 +280,7 @@ def test_any_schedule_of_kills_gives_the_tokens_of_one_engine(
             num_kills += 1
         for done in pool.poll(0.05):
             if done.finish_reason == "aborted":
-                request, starts = REQUESTS[int(done.request_id[3:])], {done.index: done} if done.token_ids else {}
+                request, starts = REQUESTS[int(done.group_id[3:])], {done.index: done} if done.token_ids else {}
                 waiting.append(replace(request, num_rollouts=1, first_index=done.index, starts=starts))
             else:
                 found.append(done)

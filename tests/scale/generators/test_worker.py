@@ -21,7 +21,7 @@ from podsrl.scale.generators.child import Service
 from podsrl.scale.generators.weights import SharedWeights, mapped
 from podsrl.scale.generators.worker import Blueprint, Worker
 from podsrl.sync import weights_digest
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 SAMPLING = Sampling(temperature=0.8, top_p=0.9, max_new_tokens=12, stop_token_ids=(1,))
 REQUESTS = [Request("a/ü", (3, 9), 5, SAMPLING), Request("b", (4,), 4, SAMPLING, first_index=3)]
@@ -67,13 +67,13 @@ def test_it_gives_the_engines_completions_bit_for_bit(blueprint: Any, loaded: tu
     engine = Engine(model, seed=5)
     engine.version = 3
     worker.submit(REQUESTS)
-    steps, counts = list[Sequence[Completion]](), list[dict[str, Any]]()
+    steps, counts = list[Sequence[Rollout]](), list[dict[str, Any]]()
     while worker.num_unfinished:
         steps.append(worker.poll())
         counts.append(worker.counts())
     found = [done for ended in steps for done in ended]
-    assert sorted(found, key=lambda done: (done.request_id, done.index)) == sorted(
-        engine.generate(REQUESTS), key=lambda done: (done.request_id, done.index)
+    assert sorted(found, key=lambda done: (done.group_id, done.index)) == sorted(
+        engine.generate(REQUESTS), key=lambda done: (done.group_id, done.index)
     )
     assert len(steps) == 12, "a step is a token of every rollout"
     num_drawn = [each["stats"]["tokens"] for each in counts]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from podsrl.types import Completion, Rollout
+from podsrl.types import Rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
     """What is written of an answer so far: the end of a path of steps. The root has no step."""
 
-    completion: Completion | None = None
+    rollout: Rollout | None = None
     """Its tokens; None at the root."""
     steps: tuple[int, ...] = ()
     """Number of each step on the path. Leaves that share the first k numbers share the text of k steps."""
@@ -30,7 +30,7 @@ class Leaf:
     @property
     def num_tokens(self) -> int:
         """Of all steps."""
-        return 0 if self.completion is None else len(self.completion.token_ids)
+        return 0 if self.rollout is None else len(self.rollout.token_ids)
 
 
 Grow = Callable[[Sequence[Leaf], int, np.random.Generator], Sequence[int]]

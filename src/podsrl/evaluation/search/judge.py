@@ -50,7 +50,7 @@ class StepJudge:
 
     def scores(self, tasks: Sequence[Task], leaves: Sequence[Leaf]) -> list[float]:
         """The score of each leaf, 0 .. 1, as an answer to its task."""
-        ids = [() if leaf.completion is None else leaf.completion.token_ids for leaf in leaves]
+        ids = [() if leaf.rollout is None else leaf.rollout.token_ids for leaf in leaves]
         found = self._values(Rows(tasks=tasks, texts=[leaf.text for leaf in leaves], token_ids=ids))
         outside = {
             row: f"judge '{self.name}' returned {value:g}, wanted a number from 0 to 1"

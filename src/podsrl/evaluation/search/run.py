@@ -20,7 +20,7 @@ from podsrl.evaluation.search.judge import StepJudge
 from podsrl.generate import Sampling, abilities_of
 from podsrl.lib.seeds import derive
 from podsrl.run.step.desk import new_group
-from podsrl.types import Completion, Group, Open, Rollout, Task, Way
+from podsrl.types import Group, Open, Rollout, Task, Way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +55,17 @@ class Tree:
     def asked(self, places: Sequence[int], number: int) -> Open:
         """A round's group. In the first round its random numbers are those of an evaluation without a search."""
         name = f"{self._name}/{number}" if number else self._name
-        begun = (_begun(name, index, self.leaves[place].completion) for index, place in enumerate(places))
+        begun = (_begun(name, index, self.leaves[place].rollout) for index, place in enumerate(places))
         ways = (Way(count=len(places)),)
         return Open(group=new_group(name, self.task), ways=ways, begun=tuple(done for done in begun if done))
 
-    def add(self, place: int, done: Completion, text: str, *, is_ended: bool) -> None:
+    def add(self, place: int, done: Rollout, text: str, *, is_ended: bool) -> None:
         """Put what a leaf has become in its place."""
         before = self.leaves[place]
         self._num_steps += 1
         self.num_tokens += done.num_drawn
         self.leaves[place] = Leaf(
-            completion=done,
+            rollout=done,
             steps=(*before.steps, self._num_steps),
             text=text,
             step=text[len(before.text) :],
@@ -80,8 +80,8 @@ class Tree:
 
     def ended(self) -> Open:
         """The group of the answers that have ended."""
-        done = [leaf.completion for leaf in self.leaves if leaf.is_ended and leaf.completion is not None]
-        begun = tuple(replace(one, request_id=self._name, index=index) for index, one in enumerate(done))
+        done = [leaf.rollout for leaf in self.leaves if leaf.is_ended and leaf.rollout is not None]
+        begun = tuple(replace(one, group_id=self._name, index=index) for index, one in enumerate(done))
         return Open(group=new_group(self._name, self.task), ways=(Way(count=len(begun)),), begun=begun)
 
     @property
@@ -90,13 +90,19 @@ class Tree:
         return [leaf.score for leaf in self.leaves if leaf.is_ended]
 
 
-def _begun(name: str, index: int, done: Completion | None) -> Completion | None:
+def _begun(name: str, index: int, done: Rollout | None) -> Rollout | None:
     """A leaf as what a rollout goes on from. Its tokens are given: a text that ended a step ends no other."""
     if done is None:
         return None
     size = len(done.token_ids)
     return replace(
-        done, request_id=name, index=index, finish_reason="postponed", logprobs=(0.0,) * size, given=((0, size),)
+        done,
+        group_id=name,
+        index=index,
+        status="open",
+        finish_reason=None,
+        logprobs=(0.0,) * size,
+        given=((0, size),),
     )
 
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from podsrl.errors import UsageError, short
-from podsrl.generate.base import EngineStats, Generator, Request
+from podsrl.generate.base import Ending, EngineStats, Generator, Request
 from podsrl.generate.engine.forward.base import Forward
 from podsrl.generate.engine.forward.choose import Name, choose_forward, why_no_graph
 from podsrl.generate.engine.limits import KVMemory, MemoryPlan, check_requests, plan_memory
@@ -37,8 +37,8 @@ from podsrl.generate.engine.weights import take_weights
 from podsrl.generate.schedule.job import Limits
 from podsrl.generate.schedule.scheduler import Scheduler, make_scheduler, named
 from podsrl.lib.torch_model import end_token_ids
-from podsrl.lib.watch import Act, End, Fork, Key, Note, Watch
-from podsrl.types import Completion, FinishReason
+from podsrl.lib.watch import Act, End, Fork, Hold, Key, Note, Watch
+from podsrl.types import Rollout
 
 ABILITIES = frozenset({"join", "start", "abort_rollouts", "partial", "watch", "load"})
 """See `Generator.abilities`."""
@@ -137,7 +137,7 @@ class Engine(Generator):
             self._forget(new)
             raise
 
-    def poll(self, seconds: float | None = None) -> list[Completion]:
+    def poll(self, seconds: float | None = None) -> list[Rollout]:
         """Let rollouts start, show the watch those that are due, draw one token each, and return those that ended.
 
         It works in the model's evaluation mode, and leaves each module's mode as it was. It never waits.
@@ -192,8 +192,8 @@ class Engine(Generator):
     # --- to steer ---
 
     def abort(self, ids: Ids) -> None:
-        """End these rollouts with finish reason "aborted" and their tokens so far; those that have ended stay."""
-        self._end(find_sequences(self._sequences, ids))
+        """End these rollouts, open and with their tokens so far; those that have ended stay."""
+        self._end(find_sequences(self._sequences, ids), Ending())
 
     def fork(
         self,
@@ -301,14 +301,16 @@ class Engine(Generator):
     def _obey(self, acts: Iterable[Act]) -> None:
         for act in list(acts) if isinstance(acts, Iterable) else [acts]:
             if isinstance(act, End):
-                self._end(find_sequences(self._sequences, [act.key]), act.reason)
+                self._end(find_sequences(self._sequences, [act.key]), Ending("pruned"))
+            elif isinstance(act, Hold):
+                self._end(find_sequences(self._sequences, [act.key]), Ending())
             elif isinstance(act, Fork):
                 self.fork(*act.key, num_rollouts=act.num_rollouts, token=act.token, num_tokens=act.num_tokens)
             elif isinstance(act, Note):
                 for sequence in find_sequences(self._sequences, [act.key]):
-                    sequence.noted = act.values
+                    sequence.notes = sequence.notes.having(act.name, act.values)
             else:
-                raise UsageError(f"look() of a watch returned {short(act)}; wanted End, Fork and Note records")
+                raise UsageError(f"look() of a watch returned {short(act)}; wanted End, Hold, Fork and Note records")
 
     def _check_token(self, source: Sequence, num_tokens: int, token: int) -> None:
         vocabulary, sampling = self.model.get_input_embeddings().weight.shape[0], source.request.sampling
@@ -320,21 +322,21 @@ class Engine(Generator):
                 f"{sampling.max_new_tokens}"
             )
 
-    def _end(self, sequences: list[Sequence], reason: FinishReason = "aborted") -> None:
+    def _end(self, sequences: list[Sequence], ending: Ending) -> None:
         if self._stepper is not None:
             self._stepper.take_out(sequences)
         for sequence in sequences:
             sequence.move("ended")
-            self._ended.append((sequence, reason))
+            self._ended.append((sequence, ending))
 
-    def _hand_out(self) -> list[Completion]:
+    def _hand_out(self) -> list[Rollout]:
         ended, self._ended = self._ended, []
         self._forget(sequence for sequence, _ in ended)
         if self._stepper is not None:
             self.peak_kv_bytes = max(self.peak_kv_bytes, self._kv_memory.take_peak())
             if not self._sequences:
                 self._close()
-        return [sequence.completion(reason, self.version) for sequence, reason in ended]
+        return [sequence.rollout(ending, self.version) for sequence, ending in ended]
 
     # --- the busy period: from the first rollout to the last, with the memory that it takes ---
 

@@ -17,7 +17,7 @@ A preempted sequence goes from running through idle to waiting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from podsrl.errors import UsageError
-from podsrl.generate.base import Request
+from podsrl.generate.base import Ending, Request, nothing_of
 from podsrl.generate.engine.random_numbers import request_key, row_keys
 from podsrl.generate.schedule.job import Job
 from podsrl.lib.watch import Key
-from podsrl.types import Begun, Completion, FinishReason
+from podsrl.types import NO_NOTES, Notes, Parent, Rollout
 
 State = Literal["idle", "waiting", "running", "ended"]
 Ids = Iterable[str | Key]
@@ -82,12 +82,11 @@ class Sequence:
     """(tokens made before, version): from there on the weights of that version draw its tokens. Before the first mark
     there are given tokens alone."""
     given: tuple[tuple[int, int], ...] = ()
-    """As in `Begun`; so are the next five."""
-    noted: tuple[float, ...] = ()
-    calls: tuple[bool, ...] = ()
-    earned: tuple[float, ...] = ()
-    num_shared: int = 0
-    forked_from: int | None = None
+    """As in `Rollout`; so are the next two."""
+    notes: Notes = NO_NOTES
+    parent: Parent | None = None
+    start: Rollout | None = None
+    """What there was of it."""
     num_shown: int = -1
     """Tokens that it had when a watch saw it last, or, at first, that a fork's source had."""
 
@@ -124,41 +123,36 @@ class Sequence:
         bounds = pairwise([0, *(start for start, _ in marks[1:]), num_tokens])
         return tuple(v for (_, v), (start, end) in zip(marks, bounds, strict=True) for _ in range(start, end))
 
-    def completion(self, reason: FinishReason, version: int) -> Completion:
+    def rollout(self, ending: Ending, version: int) -> Rollout:
         """The record handed out; `version` is for a sequence that made no token."""
-        return Completion(
-            request_id=self.request.id,
-            index=self.index,
+        return replace(
+            self.start or nothing_of(self.request, self.index),
             token_ids=tuple(self.history.tokens.tolist()),
             logprobs=tuple(self.history.logprobs.tolist()),
-            finish_reason=reason,
             version=self.marks[0][1] if self.marks else version,
             versions=self.versions(),
             given=self.given,
-            noted=self.noted,
-            calls=self.calls,
-            earned=self.earned,
-            num_shared=self.num_shared,
-            forked_from=self.forked_from,
+            notes=self.notes,
+            parent=self.parent,
+            **ending._asdict(),
         )
 
-    def begin(self, start: Begun) -> None:
+    def begin(self, start: Rollout) -> None:
         """Go on from there."""
         self.history = History(np.array(start.token_ids, np.int32), np.array(start.logprobs, np.float32))
-        self.job.num_tokens, self.given, self.noted = len(start.token_ids), start.given, start.noted
-        self.calls, self.earned = start.calls, start.earned
-        self.num_shared, self.forked_from = start.num_shared, start.forked_from
+        self.job.num_tokens, self.start = len(start.token_ids), replace(start, group_id=self.request.id)
+        self.given, self.notes, self.parent = start.given, start.notes, start.parent
         if start.num_drawn > 0:
             for place, version in enumerate(start.versions or (start.version,)):
                 self.mark(place, version)
 
     def go_on(self, source: Sequence, history: History, token: int | None) -> None:
         """Go on from the history of another, and from a token that is set."""
-        num_tokens, self.forked_from = len(history), source.index
+        num_tokens = len(history)
+        self.parent = Parent(source.index, num_tokens)
         self.marks = [mark for mark in source.marks if mark[0] < num_tokens]
         self.given = tuple((start, min(end, num_tokens)) for start, end in source.given if start < num_tokens)
-        self.num_shared = num_tokens - sum(end - start for start, end in self.given)
-        self.history, self.num_shown, self.noted = history, min(source.num_shown, num_tokens), source.noted
+        self.history, self.num_shown, self.notes = history, min(source.num_shown, num_tokens), source.notes
         if token is not None:
             self.history, self.given = history.with_given(token), (*self.given, (num_tokens, num_tokens + 1))
         self.job.num_tokens = len(self.history)

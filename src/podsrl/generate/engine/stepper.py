@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from podsrl.generate.base import EngineStats
+from podsrl.generate.base import BROKEN, Ending, EngineStats
 from podsrl.generate.engine.forward.base import Forward, Step
 from podsrl.generate.engine.forward.zones import Zones
 from podsrl.generate.engine.kv_pool import KVPool
@@ -31,14 +31,13 @@ from podsrl.generate.engine.transfer import to_device, to_host
 from podsrl.generate.schedule.job import Job, Limits
 from podsrl.generate.schedule.scheduler import Scheduler
 from podsrl.lib.watch import Act, Live, Watch
-from podsrl.types import FinishReason
 
-Ended = tuple[Sequence, FinishReason]
+Ended = tuple[Sequence, Ending]
 Groups = dict[Prefix, list[Sequence]]
 """Sequences by their tokens so far: one row for each."""
 
 _STOP, _LENGTH, _INVALID = 1, 2, 3
-_REASONS: dict[int, FinishReason] = {_STOP: "stop", _LENGTH: "length", _INVALID: "invalid"}
+_ENDINGS = {_STOP: Ending("done", "stop"), _LENGTH: Ending("done", "length"), _INVALID: BROKEN}
 
 
 class Stepper:
@@ -297,7 +296,7 @@ class Stepper:
                 sequence.history = sequence.history.first(-1)
             sequence.move("ended")
             self.scheduler.finish(sequence.job)
-            ended.append((sequence, _REASONS[reason]))
+            ended.append((sequence, _ENDINGS[reason]))
         return ended
 
     def _clear_broken(self, logits: Tensor, rows: Ints) -> None:
@@ -336,7 +335,7 @@ class Stepper:
             row_of=row_of,
             logits=logits,
             hidden=hidden,
-            noted=[sequence.noted for sequence in sequences],
+            notes=[sequence.notes for sequence in sequences],
             tokens=lambda key: self.rows.tokens_of(np.array([places[key]]))[0].copy(),
             stop_ids=frozenset().union(*(sampling.stop_token_ids or () for sampling in self.rows.samplings)),
         )

@@ -21,7 +21,7 @@ from podsrl.generate.vllm.sampling import (
     rollout_options,
 )
 from podsrl.lib.watch import Key, Watch
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +62,7 @@ class VLLM(Generator):
         self._priorities = Priorities(scheduler)
         self._salt = new_cache_salt()
         self._running: dict[str, _Rollout] = {}  # by the name that vLLM is given
-        self._ended: list[Completion] = []
+        self._ended: list[Rollout] = []
         self._num_asked = 0
         llm.llm_engine.set_weight_version("0")
 
@@ -83,7 +83,7 @@ class VLLM(Generator):
             self._drop([name for name in self._running if name not in before])
             raise
 
-    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+    def poll(self, seconds: float | None = None) -> Sequence[Rollout]:
         if self._running and not self._ended:
             self._step()
         found, self._ended = self._ended, []
@@ -206,7 +206,7 @@ class VLLM(Generator):
                 self._ended.append(self._completion(rollout, output))
         return found
 
-    def _completion(self, rollout: _Rollout, output: Any) -> Completion:
+    def _completion(self, rollout: _Rollout, output: Any) -> Rollout:
         """Of what vLLM put out."""
         end, ids = output.outputs[0], output.outputs[0].token_ids
         logprobs = [table[token].logprob for table, token in zip(end.logprobs or (), ids, strict=True)]

@@ -9,22 +9,23 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import Any
 
 from podsrl.errors import PodsError, UsageError
-from podsrl.generate.base import Request, Sampling
+from podsrl.generate.base import BROKEN, Ending, Request, Sampling, nothing_of
 from podsrl.lib.seeds import derive
 from podsrl.lib.watch import Key, Watch
-from podsrl.types import Begun, Completion, FinishReason
+from podsrl.types import Rollout
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 2.0
 """vLLM silently raises a lower one to 0.01 and takes none above 2."""
-_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "aborted"}
+_ENDINGS = {"stop": Ending("done", "stop"), "length": Ending("done", "length"), "abort": Ending()}
 
 
-def start_of(request: Request, index: int) -> Begun:
+def start_of(request: Request, index: int) -> Rollout:
     """What there is of a rollout; nothing of one that begins with its prompt."""
-    return request.starts.get(index) or Begun(index=index, token_ids=(), logprobs=(), version=0)
+    return request.starts.get(index) or nothing_of(request, index)
 
 
 def rollout_seed(seed: int, request: Request, index: int) -> int:
@@ -46,7 +47,7 @@ def drawn_prompt(request: Request, index: int) -> list[int]:
     """What vLLM reads before it draws: the prompt, and what there is of the rollout.
 
     Example:
-        >>> start = Begun(index=0, token_ids=(7, 8), logprobs=(0, 0), version=0, given=((0, 2),))
+        >>> start = replace(nothing_of(Request("q", (5,), 1), 0), token_ids=(7, 8), logprobs=(0, 0), given=((0, 2),))
         >>> drawn_prompt(Request("q", (5,), 1, Sampling(max_new_tokens=9), starts={0: start}), 0)
         [5, 7, 8]
     """
@@ -155,10 +156,10 @@ def new_completion(
     finish_reason: str | None,
     version: int,
     versions: Sequence[int] = (),
-) -> Completion:
+) -> Rollout:
     """A rollout as vLLM answered it, behind what there was of it.
 
-    A completion ends before the first log-prob that is no number, and is "invalid" then: the model's logits were none.
+    It ends before the first log-prob that is no number, and has failed then: the model's logits were none.
 
     Args:
         token_ids: those that vLLM drew.
@@ -170,35 +171,29 @@ def new_completion(
     Raises:
         PodsError: another finish reason.
     """
-    reason = _REASONS.get(finish_reason or "abort")
-    if reason is None:
+    ending = _ENDINGS.get(finish_reason or "abort")
+    if ending is None:
         raise PodsError(
             f"vLLM ended rollout {index} of {request.id!r} with finish reason {finish_reason!r}; wanted "
-            f"{', '.join(_REASONS)}: see vLLM's own messages"
+            f"{', '.join(_ENDINGS)}: see vLLM's own messages"
         )
     found: list[float] = []
     for value in logprobs:
         if value is None or not math.isfinite(value):
-            reason = "invalid"
+            ending = BROKEN
             break
         found.append(float(value))
     start, drawn = start_of(request, index), (tuple(versions) or (version,) * len(found))[: len(found)]
     of_start = start.version if start.num_drawn > 0 else next(iter(drawn), version)
     every = (start.versions or (of_start,) * len(start.token_ids)) + drawn
-    return Completion(
-        request_id=request.id,
-        index=index,
+    return replace(
+        start,
+        group_id=request.id,
         token_ids=start.token_ids + tuple(map(int, token_ids[: len(found)])),
         logprobs=start.logprobs + tuple(found),
-        finish_reason=reason,
         version=next(iter(every), version),
         versions=every if len(set(every)) > 1 else (),
-        given=start.given,
-        noted=start.noted,
-        calls=start.calls,
-        earned=start.earned,
-        num_shared=start.num_shared,
-        forked_from=start.forked_from,
+        **ending._asdict(),
     )
 
 

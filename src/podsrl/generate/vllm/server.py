@@ -36,7 +36,7 @@ from podsrl.generate.vllm.sampling import (
 )
 from podsrl.generate.vllm.workers import Job, Workers
 from podsrl.lib.watch import Key, Watch
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 MAX_OPEN = 256
 """Requests at once where `rollouts.num_slots` does not say."""
@@ -91,7 +91,7 @@ class VLLMServer(Generator):
         self._label = ""  # the weights' name on the server
         self._loading = threading.Lock()  # held while the server's weights and their name change
         self._jobs: dict[Key, Job] = {}  # those that `poll` has not given yet
-        self._results: SimpleQueue[tuple[Job, Completion | BaseException]] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Job, Rollout | BaseException]] = SimpleQueue()
         self._link = Link(url, key_from=key_from, timeout_seconds=timeout_seconds)
         self._workers = Workers(self._complete, self._tell, self._num_slots)
         self._lock: ServerLock | None = None
@@ -142,14 +142,14 @@ class VLLMServer(Generator):
         self._jobs |= {job.key: job for job in jobs}
         self._workers.submit(jobs)
 
-    def poll(self, seconds: float | None = None) -> Sequence[Completion]:
+    def poll(self, seconds: float | None = None) -> Sequence[Rollout]:
         """Wait until a rollout has ended.
 
         Raises:
             LostGenerator: the server does not answer any more, or has restarted.
             PodsError: it answers with an error, or with what is no completion.
         """
-        found: list[Completion] = []
+        found: list[Rollout] = []
         while self._jobs:
             try:
                 job, result = self._results.get(timeout=0 if found else seconds)
@@ -232,11 +232,11 @@ class VLLMServer(Generator):
         cure = f"start the server at {self.url} with a larger --max-model-len"
         check_requests(requests, self.facts.max_model_len, cure, **running)
 
-    def _tell(self, job: Job, result: Completion | BaseException) -> None:
+    def _tell(self, job: Job, result: Rollout | BaseException) -> None:
         self._results.put((job, result))
         self.on_event()
 
-    def _complete(self, job: Job) -> Completion:
+    def _complete(self, job: Job) -> Rollout:
         request, index = job.request, job.index
 
         def body() -> dict[str, Any]:

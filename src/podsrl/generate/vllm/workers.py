@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from podsrl.generate.base import Request
 from podsrl.lib.watch import Key
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 
 @dataclass(eq=False, slots=True)
@@ -43,8 +43,8 @@ class Workers:
 
     def __init__(
         self,
-        run: Callable[[Job], Completion],
-        tell: Callable[[Job, Completion | BaseException], None],
+        run: Callable[[Job], Rollout],
+        tell: Callable[[Job, Rollout | BaseException], None],
         num_threads: int,
     ) -> None:
         self._run, self._tell, self._num_threads = run, tell, num_threads
@@ -105,7 +105,7 @@ class Workers:
                 self._num_idle -= 1
                 self.most_running = max(self.most_running, self._num_started - self._num_idle)
             try:
-                found: Completion | BaseException = self._run(job)
+                found: Rollout | BaseException = self._run(job)
             except BaseException as error:
                 found = error
             with self._has_ended:

@@ -22,7 +22,7 @@ from podsrl.errors import UsageError, short
 from podsrl.run.step.judge import Judge
 from podsrl.run.step.opens import shortened, with_completions
 from podsrl.run.step.under_way import Work
-from podsrl.types import Completion, Group, Open, Rollout
+from podsrl.types import Group, Open, Rollout
 
 NUM_WHOLE = 100
 """Groups in a row at the start that were not closed: enough to say so."""
@@ -71,20 +71,20 @@ class _Growing:
     each: Open
     size: int
     """Rollouts that it needs, as far as is known."""
-    came: list[Completion] = field(default_factory=list)
+    came: list[Rollout] = field(default_factory=list)
     """Not judged yet."""
     judged: list[Rollout] = field(default_factory=list)
     """In the order of their indices."""
 
     def take(self, new: Sequence[Rollout]) -> None:
         """Some that came are judged."""
-        done = {rollout.completion.index for rollout in new}
+        done = {rollout.index for rollout in new}
         self.came = [completion for completion in self.came if completion.index not in done]
-        self.judged = sorted((*self.judged, *new), key=lambda one: one.completion.index)
+        self.judged = sorted((*self.judged, *new), key=lambda one: one.index)
 
     def shrinks(self, count: int) -> bool:
         """So many of the judged are enough; whether it needs fewer rollouts than was known."""
-        before, self.size = self.size, self.judged[count - 1].completion.index + 1
+        before, self.size = self.size, self.judged[count - 1].index + 1
         self.judged = self.judged[:count]
         self.came = [completion for completion in self.came if completion.index < self.size]
         return self.size < before
@@ -109,7 +109,7 @@ class EarlyClose(Whole):
         found = []
         for completion in judge.prefetched(opens, work):
             found.append(completion)
-            group = growing[completion.request_id]
+            group = growing[completion.group_id]
             if completion.index < group.size:
                 group.came.append(completion)
             if not work.has_ended:
@@ -120,7 +120,7 @@ class EarlyClose(Whole):
 
     def closed(self, view: View, each: Open) -> Open:
         rollouts = each.group.rollouts
-        complete = next((i for i, one in enumerate(rollouts) if one.completion.index != i), len(rollouts))
+        complete = next((i for i, one in enumerate(rollouts) if one.index != i), len(rollouts))
         size = self._fewest(view, each.group, rollouts[:complete])
         self._count(is_closed=size is not None)
         if size is None and complete == each.size and each.group.id in self._ended:

@@ -71,7 +71,7 @@ class Load:
     """Rollouts whose judging was stopped at a lowered limit."""
     stopped_reasons: tuple[str, ...]
     num_postponed: int
-    """Completions that came back unfinished and are in no group, and those of groups that wait for later steps."""
+    """Rollouts that came back unfinished and are in no group, and those of groups that wait for later steps."""
     num_postponed_tokens: int
     num_pruned: int
     """Rollouts that were begun and are in no group, because it was closed before them."""
@@ -95,7 +95,7 @@ def gather_load(
     """
     stats, waiting = collected.stats, collected.waiting
     postponed = [done for each in collected.unfinished for done in each.begun]
-    postponed += [done for each in waiting for done in each.completions]
+    postponed += [done for each in waiting for done in each.rollouts]
     pruned = [count for each in collected.unfinished for count in each.pruned]
     own: list[Any] = [
         *(stats.steps, stats.forwarded, stats.recomputed_tokens),

@@ -28,7 +28,7 @@ from podsrl.run.step.agreement import check_same_asks
 from podsrl.run.step.closing import Closing
 from podsrl.run.step.collected import Collected
 from podsrl.run.step.judge import Judge
-from podsrl.run.step.opens import TOO_LONG, with_completions
+from podsrl.run.step.opens import with_completions
 from podsrl.run.step.round import Round, Tally, take_stats
 from podsrl.run.step.turns import Talks, no_talks
 from podsrl.run.step.under_way import UnderWay, Work
@@ -36,7 +36,7 @@ from podsrl.run.step.waiting import oldest_first
 from podsrl.scale.exchange import exchange
 from podsrl.scale.processes import Processes
 from podsrl.score import Scorer
-from podsrl.types import REPAIRED, Completion, Group, Open, Rollout, Task, Way
+from podsrl.types import Group, Open, Parent, Rollout, Task, Way
 
 MAX_REMEMBERED_PROMPTS = 4096
 
@@ -85,7 +85,7 @@ class Desk:
         max_guided_tokens: int,
         closing: Closing,
         waits: Callable[[View], Sequence[str]] | None = None,
-        repairs: Callable[[View, Group], Sequence[Completion]] | None = None,
+        repairs: Callable[[View, Group], Sequence[Rollout]] | None = None,
         watch: Watch | None,
         talks: Talks = no_talks,
         kind: Kind,
@@ -241,7 +241,7 @@ class Desk:
             trained=trained,
             unfinished=tuple(each for name, each in opens.items() if name not in waits and (each.begun or each.pruned)),
             waiting=left,
-            num_resumed_tokens=sum(done.num_own for each in self.waiting for done in each.completions),
+            num_resumed_tokens=sum(done.num_own for each in self.waiting for done in each.rollouts),
             data_position=self.position,
             stats=self.tally.stats,
             peak_kv_bytes=self.tally.peak_kv_bytes,
@@ -266,9 +266,8 @@ class Desk:
         with stage("score"):
             for each in opens.values():
                 if made := self._repairs(view, each.group):
-                    way = Way(count=len(made), origin=REPAIRED)
-                    begun = tuple(replace(done, num_shared=done.num_drawn) for done in made)
-                    longer.append(replace(each, ways=(*each.ways, way), begun=begun))
+                    way = Way(count=len(made), origin="repaired")
+                    longer.append(replace(each, ways=(*each.ways, way), begun=tuple(made)))
             found = self._score(self._processes.share(longer))
         return self._grown(longer, found, stage)
 
@@ -315,11 +314,11 @@ class Desk:
         """
         asked, whole = {each.group.id: each for each in opens}, deque[str]()
         missing = {name: len(each.to_come) for name, each in asked.items()}
-        found: dict[str, list[Completion]] = {name: [] for name in asked}
+        found: dict[str, list[Rollout]] = {name: [] for name in asked}
         total = sum(missing.values())
         coming = self._asked_beside(opens, sampling)
         for done, completion in enumerate(self.judge.prefetched(opens, coming), start=1):
-            name = completion.request_id
+            name = completion.group_id
             found[name].append(completion)
             if on_answer is not None:
                 on_answer(done, total)
@@ -331,7 +330,7 @@ class Desk:
             of_names = chain.from_iterable(found[name] for name in names)
             yield from self._score(with_completions([asked[name] for name in names], of_names))
 
-    def _asked_beside(self, opens: Sequence[Open], sampling: Sampling) -> Iterator[Completion]:
+    def _asked_beside(self, opens: Sequence[Open], sampling: Sampling) -> Iterator[Rollout]:
         """What open groups lack that no step trains on; counts of a step do not hold it."""
         self.tally.add(self.engine)
         work = Work(self._under_way, sampling, self.prompt_ids, talk=self._talks(sampling))
@@ -382,25 +381,29 @@ class Desk:
         for ask in asks:
             joins = name if ask.joins == "" else ask.joins
             each = known.get(joins or "") or Open(group=self._new_group(view, ask, place=len(known)), ways=())
-            name, way = each.group.id, self._way(ask, each.group.task)
+            name, way = each.group.id, self._way(ask, each.group)
             known[name] = asked[name] = replace(each, ways=(*each.ways, way))
         return list(asked.values())
 
-    def _way(self, ask: Ask, task: Task) -> Way:
+    def _way(self, ask: Ask, group: Group) -> Way:
         """How an ask's rollouts are asked; a guided prompt or a start beyond the limit is dropped, never cut."""
         plain = Way(count=ask.num_rollouts, origin=ask.origin)
-        start = ask.start_ids or self._start(ask.start, ask.start_share)
+        too_long = replace(plain, is_unguided=True, origin="guide too long")
+        start = self._of_parent(ask.parent, group) if ask.parent else self._start(ask.start, ask.start_share)
         if len(start) >= self.sampling.max_new_tokens:
-            return replace(plain, origin=TOO_LONG)
+            return too_long
+        guided = replace(plain, start_ids=start, parent=ask.parent, notes=ask.notes)
         if ask.prompt is None:
-            return replace(plain, start_ids=start)
+            return guided
         try:
-            ids = self._tokens(replace(task, prompt=ask.prompt))
+            ids = self._tokens(replace(group.task, prompt=ask.prompt))
         except UsageError as error:
             raise UsageError(f"the budget asked with another prompt, {short(ask.prompt)}: {error}") from None
-        if len(ids) > self._max_guided_tokens:
-            return replace(plain, origin=TOO_LONG)
-        return replace(plain, prompt_ids=ids, start_ids=start)
+        return too_long if len(ids) > self._max_guided_tokens else replace(guided, prompt_ids=ids)
+
+    def _of_parent(self, parent: Parent, group: Group) -> tuple[int, ...]:
+        [found] = [one.token_ids[: parent.num_tokens] for one in group.rollouts if one.index == parent.index]
+        return found
 
     def _start(self, text: str, share: float) -> tuple[int, ...]:
         """The first tokens of an answer, a share of all; special tokens in it are text."""
@@ -433,16 +436,19 @@ class Desk:
         """The open groups with what has ended, judged, in place of the rollouts they have; by this process alone."""
         if not opens:
             return []
-        ended = [[done for done in each.begun if not done.is_postponed] for each in opens]
+        ended = [[done for done in each.begun if not done.is_open] for each in opens]
         judged = self.judge.score([each.group.task for each in opens], ended, is_last=is_last)
         return [self._with_judged(each, rollouts) for each, rollouts in zip(opens, judged, strict=True)]
 
     def _with_judged(self, each: Open, rollouts: Iterable[Rollout]) -> Open:
         ways = each.way_of
-        pairs = ((rollout, ways[rollout.completion.index]) for rollout in rollouts)
-        own = tuple(replace(rollout, prompt_ids=way.prompt_ids, origin=way.origin) for rollout, way in pairs)
+        pairs = ((rollout, ways[rollout.index]) for rollout in rollouts)
+        own = tuple(
+            replace(one, prompt_ids=way.prompt_ids, is_unguided=way.is_unguided, origin=way.origin)
+            for one, way in pairs
+        )
         prompt_ids = self.prompt_ids(each.group.task)
-        begun = tuple(done for done in each.begun if done.is_postponed)
+        begun = tuple(done for done in each.begun if done.is_open)
         return replace(each, group=replace(each.group, prompt_ids=prompt_ids, rollouts=own), begun=begun)
 
 

@@ -6,14 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from podsrl.score import Scorer
-from podsrl.types import Completion, Open, Rollout, Task
-
-_WITHOUT_REWARD = ("pruned", "postponed")
-"""Finish reasons of completions that no reward function judges."""
+from podsrl.types import Open, Rollout, Task
 
 
 class Judge:
-    """Decodes and judges completions, whose `request_id` is their group's id.
+    """Decodes and judges rollouts.
 
     Args:
         scorer: judges texts.
@@ -25,15 +22,15 @@ class Judge:
         self._texts: dict[tuple[int, ...], str] = {}  # decoded while others were still being generated
         self._early: dict[tuple[str, int], Rollout] = {}  # judged meanwhile
 
-    def prefetched(self, opens: Sequence[Open], completions: Iterable[Completion]) -> Iterator[Completion]:
+    def prefetched(self, opens: Sequence[Open], completions: Iterable[Rollout]) -> Iterator[Rollout]:
         """The completions of open groups, as they come; slow rewards begin."""
         task_of = {each.group.id: each.group.task for each in opens}
         for completion in completions:
-            if self.scorer.has_workers and completion.finish_reason not in _WITHOUT_REWARD:
-                self.scorer.prefetch(task_of[completion.request_id], self._text(completion))
+            if self.scorer.has_workers and _is_judged(completion):
+                self.scorer.prefetch(task_of[completion.group_id], self._text(completion))
             yield completion
 
-    def early(self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]]) -> list[list[Rollout]]:
+    def early(self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Rollout]]) -> list[list[Rollout]]:
         """Of completions that were prefetched, those whose reward takes no waiting, judged; in the same nesting."""
         ready_PG = [
             [one for one in of_group if self._is_ready(task, one)]
@@ -45,7 +42,7 @@ class Judge:
         return rollouts_PG
 
     def score(
-        self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]], *, is_last: bool
+        self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Rollout]], *, is_last: bool
     ) -> list[list[Rollout]]:
         """The rollouts, in the same nesting; arguments as of `Scorer.score`."""
         known = {
@@ -66,25 +63,25 @@ class Judge:
         self._texts, self._early = {}, {}
         self.scorer.new_step()
 
-    def _is_ready(self, task: Task, one: Completion) -> bool:
-        if one.finish_reason in _WITHOUT_REWARD:
+    def _is_ready(self, task: Task, one: Rollout) -> bool:
+        if not _is_judged(one):
             return False
         return not self.scorer.has_workers or self.scorer.is_ready(task, self._text(one))
 
     def _judged(
-        self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Completion]], *, is_last: bool
+        self, tasks_P: Sequence[Task], completions_PG: Sequence[Sequence[Rollout]], *, is_last: bool
     ) -> list[list[Rollout]]:
         texts = self._all_texts(completions_PG)
         texts_PG = [[texts[completion.token_ids] for completion in of_group] for of_group in completions_PG]
         return self.scorer.score(tasks_P, completions_PG, texts_PG, is_last=is_last)
 
-    def _text(self, completion: Completion) -> str:
+    def _text(self, completion: Rollout) -> str:
         ids = completion.token_ids
         if ids not in self._texts:
             self._texts[ids] = self.tokenizer.decode(ids, skip_special_tokens=True)
         return self._texts[ids]
 
-    def _all_texts(self, completions: Sequence[Sequence[Completion]]) -> dict[tuple[int, ...], str]:
+    def _all_texts(self, completions: Sequence[Sequence[Rollout]]) -> dict[tuple[int, ...], str]:
         """Each distinct completion decoded once, and then forgotten."""
         distinct = {completion.token_ids: None for of_group in completions for completion in of_group}
         known = {ids: self._texts.pop(ids) for ids in distinct if ids in self._texts}
@@ -93,5 +90,10 @@ class Judge:
         return known
 
 
-def _keys(completions: Sequence[Completion]) -> list[tuple[str, int]]:
-    return [(completion.request_id, completion.index) for completion in completions]
+def _keys(completions: Sequence[Rollout]) -> list[tuple[str, int]]:
+    return [(completion.group_id, completion.index) for completion in completions]
+
+
+def _is_judged(one: Rollout) -> bool:
+    """Whether reward functions see it."""
+    return not one.is_open and not one.is_pruned

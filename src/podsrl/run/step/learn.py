@@ -161,7 +161,7 @@ class Learner:
         """Tokens to train on: none where no row has a gradient."""
         if not self._has_penalty and not any(sample.has_advantage for sample in samples):
             return 0
-        return sum(len(sample.prompt_ids) + len(sample.completion.token_ids) for sample in samples)
+        return sum(len(sample.prompt_ids) + len(sample.rollout.token_ids) for sample in samples)
 
 
 def _dealt(samples: Sequence[Sample], count: int) -> list[list[Sample]]:

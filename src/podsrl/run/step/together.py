@@ -1,4 +1,4 @@
-"""Rollouts that a part postpones until it can decide on their whole group: a turn of `turns.py`.
+"""Rollouts that a part holds (`Hold`) until it can decide on their whole group: a turn of `turns.py`.
 
 A decision waits for the round: all rollouts have come to where the part stopped them, or have ended. So neither slots
 nor schedule change it, and those that go on have their memory to themselves.
@@ -15,7 +15,7 @@ from podsrl.generate import Sampling
 from podsrl.lib.parts import Call
 from podsrl.lib.user_function import calling
 from podsrl.run.step.turns import Silence
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,39 +29,39 @@ class TogetherTalks:
 
 
 class TogetherTalk(Silence):
-    """Those that were postponed go on, or are pruned; as `podsrl.run.step.turns.Talk`."""
+    """Those that are held go on, or are pruned; as `podsrl.run.step.turns.Talk`."""
 
     def __init__(self, together: Call) -> None:
         self._together = together
-        self._groups: dict[str, dict[int, Completion]] = defaultdict(dict)
+        self._groups: dict[str, dict[int, Rollout]] = defaultdict(dict)
         self.num_waiting = 0
 
-    def takes(self, done: Completion) -> bool:
-        """Whether it was postponed."""
-        self._groups[done.request_id][done.index] = done
-        self.num_waiting += done.is_postponed
-        return done.is_postponed
+    def takes(self, done: Rollout) -> bool:
+        """Whether it is held."""
+        self._groups[done.group_id][done.index] = done
+        self.num_waiting += done.is_open
+        return done.is_open
 
-    def answers(self, *, is_idle: bool) -> Iterator[Completion]:
-        """The postponed ones, when all have come so far: those that go on as they are, the others pruned."""
+    def answers(self, *, is_idle: bool) -> Iterator[Rollout]:
+        """The held ones, when all have come so far: those that go on as they are, the others pruned."""
         if not is_idle:
             return
         self.num_waiting = 0
         for found in self._groups.values():
             group = [done for _, done in sorted(found.items())]
-            waiting = [done for done in group if done.is_postponed]
+            waiting = [done for done in group if done.is_open]
             going_on = self._going_on(group) if waiting else set()
             for done in waiting:
                 if done.index not in going_on:
-                    found[done.index] = done = replace(done, finish_reason="pruned")
+                    found[done.index] = done = replace(done, status="pruned")
                 yield done
 
-    def _going_on(self, group: Sequence[Completion]) -> set[int]:
+    def _going_on(self, group: Sequence[Rollout]) -> set[int]:
         with calling(self._together.option):
             found = set(self._together.function(group))
-        if unknown := found - {done.index for done in group if done.is_postponed}:
+        if unknown := found - {done.index for done in group if done.is_open}:
             raise UsageError(
                 f"{self._together.option} returned {short(found)}, and {short(unknown)} of group "
-                f"{group[0].request_id!r} is not postponed: wanted indices of those that go on"
+                f"{group[0].group_id!r} is not held: wanted indices of those that go on"
             )
         return found

@@ -15,14 +15,14 @@ from podsrl.lib.watch import Key
 from podsrl.policy import replies_ids
 from podsrl.score import Environment, Reply
 from podsrl.score.base import Fault
-from podsrl.types import Completion, Group, Task
+from podsrl.types import Group, Rollout, Task
 
 _CHARACTERS = 32
 """Of a reply, for each token that there is room for: where so many make more than twice the tokens, it has no room."""
 
 
 class Talk(Protocol):
-    """What is said to rollouts whose turn has ended. `Completion.request_id` is the group's id."""
+    """What is said to rollouts whose turn has ended."""
 
     @property
     def num_waiting(self) -> int:
@@ -33,12 +33,12 @@ class Talk(Protocol):
         """Rollouts of this group will come."""
         ...
 
-    def takes(self, done: Completion) -> bool:
+    def takes(self, done: Rollout) -> bool:
         """Whether the rollout may go on: then `answers` gives it back, as soon as it is known how."""
         ...
 
-    def answers(self, *, is_idle: bool) -> Iterable[Completion]:
-        """Those of which it is known now: postponed, with what they read next, or ended.
+    def answers(self, *, is_idle: bool) -> Iterable[Rollout]:
+        """Those of which it is known now: open, with what they read next, or ended.
 
         Args:
             is_idle: nothing is being generated, so no further rollout comes before these go on.
@@ -49,7 +49,7 @@ class Talk(Protocol):
         """Until one of them is known, at most so long."""
         ...
 
-    def over(self, done: Completion) -> None:
+    def over(self, done: Rollout) -> None:
         """The rollout has ended."""
         ...
 
@@ -62,16 +62,16 @@ class Silence:
     def know(self, group: Group) -> None:
         """It is like any other."""
 
-    def takes(self, done: Completion) -> bool:
+    def takes(self, done: Rollout) -> bool:
         return False
 
-    def answers(self, *, is_idle: bool) -> Iterable[Completion]:
+    def answers(self, *, is_idle: bool) -> Iterable[Rollout]:
         return ()
 
     def wait(self, seconds: float) -> None:
         """There is nothing to wait for."""
 
-    def over(self, done: Completion) -> None:
+    def over(self, done: Rollout) -> None:
         """Nobody has to know."""
 
 
@@ -105,7 +105,7 @@ class EnvironmentTalk:
     def __init__(self, talks: EnvironmentTalks, max_tokens: int) -> None:
         self._talks, self._max_tokens = talks, max_tokens
         self._task_of: dict[str, Task] = {}
-        self._asked: dict[Key, tuple[Completion, Any]] = {}
+        self._asked: dict[Key, tuple[Rollout, Any]] = {}
 
     @property
     def num_waiting(self) -> int:
@@ -114,17 +114,18 @@ class EnvironmentTalk:
     def know(self, group: Group) -> None:
         self._task_of[group.id] = group.task
 
-    def takes(self, done: Completion) -> bool:
+    def takes(self, done: Rollout) -> bool:
         """As `Talk.takes`; the environment begins to think."""
-        turns, key = done.turns, (done.request_id, done.index)
+        turns, key = done.turns, (done.group_id, done.index)
         if done.finish_reason != "stop" or (self._is_over(done) and not self._talks.is_judge):
             return False
-        tokens = [done.token_ids[start:end] for start, end in ((0, turns[0][1]), *turns[1:])]  # with what it began with
+        bounds = [(turn.start if place else 0, turn.end) for place, turn in enumerate(turns)]
+        tokens = [done.token_ids[start:end] for start, end in bounds]  # with what it began with
         texts = self._talks.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        self._asked[key] = done, self._talks.environment.ask(self._task_of[done.request_id], texts, key=key)
+        self._asked[key] = done, self._talks.environment.ask(self._task_of[done.group_id], texts, key=key)
         return True
 
-    def answers(self, *, is_idle: bool) -> Iterator[Completion]:
+    def answers(self, *, is_idle: bool) -> Iterator[Rollout]:
         environment = self._talks.environment
         ready = [key for key, (_, job) in self._asked.items() if environment.is_ready(job)]
         asked = [self._asked.pop(key) for key in ready]
@@ -136,20 +137,20 @@ class EnvironmentTalk:
         ]
         read = [(done, reply) for done, reply in said if not self._has_no_room(done, reply)]
         going = {
-            (done.request_id, done.index): self._going_on(done, ids)
+            (done.group_id, done.index): self._going_on(done, ids)
             for (done, _), ids in zip(read, self._ids(read), strict=True)
         }
-        ended = {(done.request_id, done.index): replace(done, finish_reason="length") for done, _ in said}
+        ended = {(done.group_id, done.index): replace(done, finish_reason="length") for done, _ in said}
         for done, _ in heard:
-            yield (ended | going).get((done.request_id, done.index), done)
+            yield (ended | going).get((done.group_id, done.index), done)
 
     def wait(self, seconds: float) -> None:
         self._talks.environment.wait([job for _, job in self._asked.values()], seconds)
 
-    def over(self, done: Completion) -> None:
-        self._talks.environment.over([(done.request_id, done.index)])
+    def over(self, done: Rollout) -> None:
+        self._talks.environment.over([(done.group_id, done.index)])
 
-    def _has_no_room(self, done: Completion, reply: Reply) -> bool:
+    def _has_no_room(self, done: Rollout, reply: Reply) -> bool:
         """Told from a reply's beginning, so that a million characters are not encoded for each rollout."""
         room, text = self._max_tokens - len(done.token_ids), "".join(reply.texts)
         begin = text[: _CHARACTERS * room]
@@ -157,20 +158,20 @@ class EnvironmentTalk:
             return False
         return len(self._talks.tokenizer(begin, add_special_tokens=False, verbose=False)["input_ids"]) >= 2 * room
 
-    def _is_over(self, done: Completion) -> bool:
+    def _is_over(self, done: Rollout) -> bool:
         """Whether a rollout has all its turns."""
         return len(done.turns) >= self._talks.max_turns
 
-    def _ids(self, said: Sequence[tuple[Completion, Reply]]) -> list[tuple[int, ...]]:
+    def _ids(self, said: Sequence[tuple[Rollout, Reply]]) -> list[tuple[int, ...]]:
         """The tokens of what is said, without the end of the model's turn where it has written that itself."""
-        is_chat = [not isinstance(self._task_of[done.request_id].prompt, str) for done, _ in said]
+        is_chat = [not isinstance(self._task_of[done.group_id].prompt, str) for done, _ in said]
         found = replies_ids(self._talks.tokenizer, [reply.messages for _, reply in said], is_chat)
         return [
             ids[1:] if of_chat and done.token_ids[-1:] == ids[:1] else ids
             for ids, of_chat, (done, _) in zip(found, is_chat, said, strict=True)
         ]
 
-    def _going_on(self, done: Completion, ids: tuple[int, ...]) -> Completion:
+    def _going_on(self, done: Rollout, ids: tuple[int, ...]) -> Rollout:
         """The rollout that has read these tokens; it has ended where no room is left to draw one behind them."""
         start, end = len(done.token_ids), len(done.token_ids) + len(ids)
         if end >= self._max_tokens:
@@ -181,17 +182,15 @@ class EnvironmentTalk:
             logprobs=done.logprobs + (0.0,) * len(ids),
             versions=done.versions and done.versions + done.versions[-1:] * len(ids),
             given=(*done.given, (start, end)) if ids else done.given,
-            finish_reason="postponed",
+            status="open",
+            finish_reason=None,
         )
 
 
-def _having(done: Completion, reply: Reply | Fault) -> Completion:
+def _having(done: Rollout, reply: Reply | Fault) -> Rollout:
     """The rollout with what came of its last turn."""
     if isinstance(reply, Fault):
-        return replace(done, finish_reason="aborted", fault=reply.reason)
-    done = replace(done, calls=done.calls + reply.calls)
-    if reply.reward is None:
-        return done
-    places = len(done.turns)
-    earned = [*done.earned, *(0.0,) * (places - len(done.earned))]  # an empty reply goes on with the same turn
-    return replace(done, earned=(*earned[:-1], earned[-1] + reply.reward))
+        return replace(done, status="failed", finish_reason=None, invalid_reason=reply.reason)
+    heard = [*done.heard, *(((), 0.0),) * (len(done.turns) - len(done.heard))]
+    calls, reward = heard[-1]  # an empty reply goes on with the same turn
+    return replace(done, heard=(*heard[:-1], (calls + reply.calls, reward + (reply.reward or 0.0))))

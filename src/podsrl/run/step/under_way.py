@@ -19,7 +19,7 @@ from podsrl.generate import Checked, Generator, Kind, Request, Sampling, Watch, 
 from podsrl.lib.watch import Key
 from podsrl.run.step.opens import requests_of
 from podsrl.run.step.turns import Silence, Talk
-from podsrl.types import Completion, Open, Task
+from podsrl.types import Open, Rollout, Task
 
 _SECONDS = 0.01
 """Longest wait for a generator elsewhere while an environment may answer."""
@@ -100,13 +100,13 @@ class UnderWay:
 
     def _read(self, seconds: float | None) -> None:
         for done in self.verbs.poll(seconds):
-            self._work_of[done.request_id].take(done)
+            self._work_of[done.group_id].take(done)
 
 
 class Work:
     """Rollouts of some groups that are under way. It iterates over them as they end, until none is left.
 
-    A completion's `request_id` is its group's id. To read raises what `Checked.poll` raises.
+    To read raises what `Checked.poll` raises.
 
     Args:
         under_way: the others.
@@ -130,7 +130,7 @@ class Work:
         self._begun: set[Key] = set()  # and not read
         self._running: set[Key] = set()  # of those, what the generator has
         self._request_of: dict[Key, Request] = {}  # also of those that have ended
-        self._ended: deque[Completion] = deque()
+        self._ended: deque[Rollout] = deque()
         self._first_ended: dict[str, int] = {}
         self._is_put_off = False
         self.forks: dict[str, dict[int, int]] = {}
@@ -146,10 +146,10 @@ class Work:
         self._begun |= {(request.id, index) for request in wanted for index in request.indices}
         self._submit(wanted)
 
-    def __iter__(self) -> Iterator[Completion]:
+    def __iter__(self) -> Iterator[Rollout]:
         return self
 
-    def __next__(self) -> Completion:
+    def __next__(self) -> Rollout:
         while not self._ended:
             if not self.is_generated and not self.talk.num_waiting:
                 self._under_way.forget(self)
@@ -167,7 +167,7 @@ class Work:
         """Whether the generator has rollouts of it; also forks that it does not know of."""
         return len(self._running) > 0 or (self.watch is not None and not self._under_way.is_idle)
 
-    def ended(self) -> list[Completion]:
+    def ended(self) -> list[Rollout]:
         """Those that have ended, without waiting."""
         return [self._read() for _ in range(len(self._ended))]
 
@@ -181,7 +181,7 @@ class Work:
             self._under_way.verbs.abort([key for key in self._running if key[0] == name and key[1] >= first])
 
     def put_off(self) -> None:
-        """Stop all: what runs comes as "postponed", with its tokens; what has drawn none does not come."""
+        """Stop all: what runs comes open, with its tokens; what has drawn none does not come."""
         self._is_put_off = True
         if self._running:
             self._under_way.verbs.abort({name for name, _ in self._running})
@@ -193,19 +193,19 @@ class Work:
 
     # --- what the generator and the environment say ---
 
-    def take(self, done: Completion) -> None:
+    def take(self, done: Rollout) -> None:
         """The generator has ended a rollout, or a turn of it."""
-        key = done.request_id, done.index
+        key = done.group_id, done.index
         if key not in self._request_of:
-            assert done.forked_from is not None, "checked"
-            self.forks.setdefault(done.request_id, {})[done.index] = done.forked_from
+            assert done.parent is not None, "checked"
+            self.forks.setdefault(done.group_id, {})[done.index] = done.parent.index
         self._running.discard(key)
-        if self._is_put_off and done.finish_reason == "aborted":
+        if done.is_open and self._is_put_off:
             if done.num_drawn:
-                self._ended.append(replace(done, finish_reason="postponed"))
+                self._ended.append(done)
             else:
                 self._begun.discard(key)
-        elif not self.talk.takes(done):
+        elif self._is_closed_before(done) or not self.talk.takes(done):
             self._end(done)
 
     def go_on(self) -> None:
@@ -214,24 +214,27 @@ class Work:
             return
         going_on = list[Request]()
         for done in self.talk.answers(is_idle=self._under_way.is_idle):
-            if not done.is_postponed:
-                self._end(done)
-            elif self._is_put_off:
+            if done.is_open and self._is_put_off:
                 self._ended.append(done)
-            elif done.index >= self._first_ended.get(done.request_id, math.inf):
-                self._end(replace(done, finish_reason="aborted"))
+            elif not done.is_open or self._is_closed_before(done):
+                self._end(done)
             else:
                 going_on.append(self._behind(done))
         self._submit(going_on)
 
-    def _read(self) -> Completion:
+    def _read(self) -> Rollout:
         done = self._ended.popleft()
-        self._begun.discard((done.request_id, done.index))
+        self._begun.discard((done.group_id, done.index))
         return done
 
-    def _end(self, done: Completion) -> None:
+    def _is_closed_before(self, done: Rollout) -> bool:
+        """Whether an open rollout belongs to its group no more."""
+        return done.is_open and done.index >= self._first_ended.get(done.group_id, math.inf)
+
+    def _end(self, done: Rollout) -> None:
+        """It has ended: an open one was aborted, and nobody goes on with it."""
         self.talk.over(done)
-        self._ended.append(done)
+        self._ended.append(replace(done, status="failed", invalid_reason="it was aborted") if done.is_open else done)
 
     def _submit(self, requests: Sequence[Request]) -> None:
         if requests:
@@ -239,9 +242,9 @@ class Work:
             self._request_of |= (own := {(each.id, index): each for each in requests for index in each.indices})
             self._running |= own.keys()
 
-    def _behind(self, done: Completion) -> Request:
+    def _behind(self, done: Rollout) -> Request:
         """What goes on behind the tokens of a rollout."""
-        name, index = done.request_id, done.index
+        name, index = done.group_id, done.index
         while (name, index) not in self._request_of:
             index = self.forks[name][index]
         first = self._request_of[name, index]

@@ -26,7 +26,7 @@ from podsrl.run.step.closing import Whole
 from podsrl.run.step.judge import Judge
 from podsrl.run.step.opens import with_completions
 from podsrl.run.step.under_way import Work
-from podsrl.types import Completion, Open
+from podsrl.types import Open, Rollout
 
 
 class FirstGroups(Whole):
@@ -49,15 +49,15 @@ class FirstGroups(Whole):
         """As `Closing.read`, until enough groups are whole."""
         missing = {each.group.id: len(each.to_come) for each in opens}
         since = {each.group.id: each.group.step for each in opens}
-        whole, found = [name for name, count in missing.items() if not count], list[Completion]()
+        whole, found = [name for name, count in missing.items() if not count], list[Rollout]()
         first, coming = self._taken(view.step, since, whole), judge.prefetched(opens, work)
         while work.has_ended or first is None:
             if (completion := next(coming, None)) is None:
                 break
             found.append(completion)
-            missing[completion.request_id] -= 1
-            if not missing[completion.request_id]:
-                whole.append(completion.request_id)
+            missing[completion.group_id] -= 1
+            if not missing[completion.group_id]:
+                whole.append(completion.group_id)
                 first = self._taken(view.step, since, whole)
         self._first = whole if first is None else first
         return with_completions(opens, found)

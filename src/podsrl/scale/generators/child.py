@@ -16,7 +16,7 @@ from podsrl.errors import PodsError, UsageError, one_line
 from podsrl.lib.channel import Channel
 from podsrl.lib.imports import load
 from podsrl.lib.user_function import reason_of
-from podsrl.records import encode_completions
+from podsrl.records import encode_rollouts
 from podsrl.scale.generators.weights import mapped
 from podsrl.scale.generators.worker import Worker
 
@@ -70,7 +70,7 @@ class Service:
             if call == "poll":
                 found = worker.poll()
                 if found or not worker.num_unfinished:
-                    return self._state() | worker.counts(), encode_completions(found)
+                    return self._state() | worker.counts(), encode_rollouts(found)
                 return None
             if call == "submit":
                 self._counted = number

@@ -24,7 +24,7 @@ from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
 from podsrl.generate import EngineStats, Generator, Request, Watch, abilities_of, add_stats
 from podsrl.lib.watch import Key
 from podsrl.scale.generators.worker import check_load, check_submit, packed
-from podsrl.types import Begun, Completion
+from podsrl.types import Rollout
 
 T = TypeVar("T")
 
@@ -101,9 +101,9 @@ class _Member:
         self.given.difference_update(keys)
         self.aborted.difference_update(keys)
 
-    def is_new(self, done: Completion) -> bool:
+    def is_new(self, done: Rollout) -> bool:
         """Whether a completion has not come before."""
-        key = done.request_id, done.index
+        key = done.group_id, done.index
         is_new, request = key not in self.given, self.asked.get(key)
         self.given.add(key)
         if request is not None and not self.is_whole and self.given.issuperset(keys := self.keys_of(request)):
@@ -228,7 +228,7 @@ class Pool(Generator):
             if share:
                 self._tell(i, methodcaller("submit", share, watch=self._own_watch))
 
-    def poll(self, seconds: float | None = None) -> list[Completion]:
+    def poll(self, seconds: float | None = None) -> list[Rollout]:
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             self._bell.clear()
@@ -299,7 +299,7 @@ class Pool(Generator):
             member.losses = 0
         return True
 
-    def _polled(self, i: int) -> list[Completion]:
+    def _polled(self, i: int) -> list[Rollout]:
         member = self._members[i]
         found = (self._tell(i, methodcaller("poll", 0)) or ()) if member.num_unfinished else ()
         new = [done for done in found if member.is_new(done)]
@@ -391,5 +391,5 @@ def _runs(indices: Iterable[int]) -> list[list[int]]:
     return [[index for _, index in run] for _, run in runs]
 
 
-def _of(starts: Mapping[int, Begun], indices: Sequence[int]) -> dict[int, Begun]:
+def _of(starts: Mapping[int, Rollout], indices: Sequence[int]) -> dict[int, Rollout]:
     return {index: starts[index] for index in indices if index in starts}

@@ -21,11 +21,11 @@ from podsrl.generate import EngineStats, Generator, Request, Watch, add_stats
 from podsrl.lib.channel import Frame
 from podsrl.lib.child import Lost
 from podsrl.lib.watch import Key
-from podsrl.records import decode_completions
+from podsrl.records import decode_rollouts
 from podsrl.scale.generators.weights import Table
 from podsrl.scale.generators.worker import Blueprint, check_load, check_submit, packed
 from podsrl.sync.in_process import SyncError
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 Receive = Callable[[float], Frame]
 """Wait for the next message, at most so many seconds. TimeoutError: none came; Lost: none will."""
@@ -83,8 +83,8 @@ class RemoteGenerator(Generator):
         self._keys |= keys
         self.num_unfinished += len(keys)
 
-    def poll(self, seconds: float | None = None) -> list[Completion]:
-        found = list[Completion]()
+    def poll(self, seconds: float | None = None) -> list[Rollout]:
+        found = list[Rollout]()
         with self._heard:
             self._heard.wait_for(lambda: self._frames or self._loss or not self.num_unfinished, seconds)
             while self._frames and not (found and "error" in self._frames[0].head):
@@ -166,7 +166,7 @@ class RemoteGenerator(Generator):
             assert self._loss is not None
             raise self._loss
 
-    def _given(self, frame: Frame) -> list[Completion]:
+    def _given(self, frame: Frame) -> list[Rollout]:
         """Count what is left after a frame, and give what has ended."""
         head = frame.head
         refused = self._submits.get(head.get("number", 0), set())
@@ -177,8 +177,8 @@ class RemoteGenerator(Generator):
             raise _error(head)
         self.stats = add_stats([self.stats, EngineStats(**head["stats"])])
         self.peak_kv_bytes = max(self.peak_kv_bytes, head["peak_kv_bytes"])
-        found = decode_completions(frame.body)
-        self._keys.difference_update((done.request_id, done.index) for done in found)
+        found = decode_rollouts(frame.body)
+        self._keys.difference_update((done.group_id, done.index) for done in found)
         return found
 
     # --- by the thread that reads ---

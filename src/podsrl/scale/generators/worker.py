@@ -39,7 +39,7 @@ from podsrl.scale.generators.model import check_carried, new_model
 from podsrl.scale.generators.weights import Table, tensors_in
 from podsrl.sync.digest import Samples, weights_digest
 from podsrl.sync.in_process import sync_weights
-from podsrl.types import Completion
+from podsrl.types import Rollout
 
 _LIVE = ("load_model", "tokenizer")
 """Fields of a setting that the worker makes itself."""
@@ -169,7 +169,7 @@ class Worker:
             self._watch = None if watch is None else Steering.unpack(watch)
         self._verbs.submit(requests, watch=self._watch)
 
-    def poll(self) -> Sequence[Completion]:
+    def poll(self) -> Sequence[Rollout]:
         """What has ended with one more token of every rollout; nothing is unfinished after an error of a user's own."""
         try:
             found = self._verbs.poll(_POLL_SECONDS)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from podsrl.errors import UsageError
-from podsrl.types import Completion, Task
+from podsrl.types import Rollout, Task
 
 EARNED = "environment"
 """Its name in `task.rewards`, where its weight is 1, in `task.correct` and in `task.format`."""
 
 
-def earned(completion: Completion) -> float:
+def earned(rollout: Rollout) -> float:
     """The sum over the turns; 0 where the environment gave nothing."""
-    return sum(completion.earned, 0.0)
+    return sum((turn.reward for turn in rollout.turns), 0.0)
 
 
 def environment(task: Task, completion: str) -> float:

@@ -35,7 +35,7 @@ def worst_gap(engine: Engine, lengths: Sequence[int]) -> float:
     ]
     gaps = []
     for done in engine.generate(requests):
-        row = (*prompts[done.request_id], *done.token_ids)
+        row = (*prompts[done.group_id], *done.token_ids)
         with torch.no_grad():
             table = engine.model(torch.tensor([row]), use_cache=False).logits[0].log_softmax(-1)
         own = table[range(len(row) - 5, len(row) - 1), list(done.token_ids)]

@@ -69,7 +69,7 @@ def test_rollouts_get_the_cpus_tokens() -> None:
     ]
     for name in ("graph", "fast"):
         done = Engine(model, seed=0, num_slots=4, forward=name).generate(requests)  # type: ignore[arg-type]
-        tokens.append({(each.request_id, each.index): each.token_ids for each in done})
+        tokens.append({(each.group_id, each.index): each.token_ids for each in done})
     assert tokens[0] == tokens[1]
 
 
