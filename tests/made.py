@@ -15,6 +15,17 @@ def completion(token_ids: Sequence[int] = (7,), **changes: Any) -> Rollout:
     return Rollout(**(plain | {"finish_reason": "stop", "version": 0} | changes))
 
 
+def ended(word: str) -> Any:
+    """The fields of one that ended so: "stop", "length", "open", "pruned" or "failed"."""
+    is_done = word in ("stop", "length")
+    return {"status": "done" if is_done else word, "finish_reason": word if is_done else None}
+
+
+def end_of(done: Rollout) -> str:
+    """The word that `ended` takes."""
+    return done.finish_reason or done.status
+
+
 def rollout(reward: float = 0.0, length: int = 1, **changes: Any) -> Rollout:
     """One of so many tokens that is judged: right where its reward is 1."""
     return completion((7,) * length, **({"reward": reward, "is_correct": reward == 1} | changes))

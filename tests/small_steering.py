@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from podsrl.generate import End, Fork, Live
+from podsrl.generate import End, Fork, Hold, Live
 from podsrl.types import Group
 
 
@@ -65,7 +65,7 @@ ANSWERS: dict[str, Callable[[Live], Any]] = {
     "fork_of_ended": lambda live: [End(live.keys[0]), Fork(live.keys[0])],
     "unknown": lambda live: [End(("gone", 3))],
     "unknown_fork": lambda live: [Fork(("gone", 3))],
-    "postponed": lambda live: [End(live.keys[0], "postponed")],
+    "hold": lambda live: [Hold(live.keys[0])],
     "raising": lambda live: 1 // 0,
 }
 

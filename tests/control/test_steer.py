@@ -15,6 +15,7 @@ from podsrl.control import Steering
 from podsrl.control.steer import Random
 from podsrl.errors import UsageError
 from podsrl.generate import End, Fork, Live
+from podsrl.types import Notes
 
 
 def live(num_tokens: Sequence[int], groups: str = "", seed: int = 0) -> Live:
@@ -27,7 +28,7 @@ def live(num_tokens: Sequence[int], groups: str = "", seed: int = 0) -> Live:
         row_of=torch.zeros(len(num_tokens), dtype=torch.int64),
         logits=torch.zeros(1, 4),
         hidden=torch.zeros(1, 2),
-        noted=[()] * len(num_tokens),
+        notes=[Notes()] * len(num_tokens),
         tokens=lambda key: np.zeros(0, np.int32),
         stop_ids=frozenset(),
     )
@@ -113,7 +114,7 @@ def test_of_a_system_of_several_parts_what_looks_arrives_in_another_process() ->
         ("fork_of_ended", r"returned Fork\(key=\('a', 0\).*no fork of one that ends"),
         ("unknown", r"returned End\(key=\('gone', 3\).*that it was shown"),
         ("unknown_fork", r"returned Fork\(key=\('gone', 3\).*that it was shown"),
-        ("postponed", r"returned End\(.*postponed"),
+        ("hold", r"returned Hold\(key=\('a', 0\)"),
         ("raising", "raised ZeroDivisionError"),
     ],
 )

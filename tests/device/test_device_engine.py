@@ -73,7 +73,7 @@ def steered(device: str, forward: Any) -> list[Rollout]:
 @pytest.mark.parametrize("forward", ["fast", "model"])
 def test_steered_rollouts_draw_the_cpus_tokens(forward: str) -> None:
     wanted, found = steered("cpu", "model"), steered("cuda", forward)
-    assert {each.finish_reason for each in wanted} >= {"length", "aborted", "invalid"}
+    assert {each.finish_reason or each.status for each in wanted} >= {"length", "open", "failed"}
     names = ("group_id", "index", "token_ids", "status", "finish_reason", "version")
     assert [[getattr(each, name) for name in names] for each in found] == [
         [getattr(each, name) for name in names] for each in wanted

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from podsrl.errors import UsageError
 from podsrl.generate import Generator, Request, Sampling, Setting, abilities_of
-from podsrl.types import Rollout
+from podsrl.types import Parent, Rollout
 from waiting import is_alive, wait_for, words_of
 
 SEED = 4
@@ -342,7 +342,7 @@ class GeneratorContract:
         needs("start")
         before = by_place(generator.generate([Request("q", PROMPT, 4, PLAIN)]))
         starts = {i: begun(before["q", i], length) for i, length in ((1, 9), (2, 23))}
-        starts[2] = replace(starts[2], calls=(True, False), earned=(0.5,), num_shared=4, forked_from=0)
+        starts[2] = replace(starts[2], heard=(((True, False), 0.5),), parent=Parent(0, 4))
         starts[3] = Rollout(
             group_id="g", status="open", index=3, token_ids=(11, 30), logprobs=(0.0, 0.0), version=0, given=((0, 2),)
         )
@@ -351,8 +351,7 @@ class GeneratorContract:
         for index, start in starts.items():
             done, length = found["q", index], len(start.token_ids)
             assert (done.token_ids[:length], done.given) == (start.token_ids, start.given)
-            assert (done.calls, done.earned) == (start.calls, start.earned)
-            assert (done.num_shared, done.forked_from) == (start.num_shared, start.forked_from)
+            assert (done.heard, done.parent) == (start.heard, start.parent)
             assert done.logprobs[:length] == start.logprobs
             assert (len(done.token_ids), done.finish_reason) == (24, "length")
             drawn = replace(done, token_ids=done.token_ids[length:], logprobs=done.logprobs[length:])

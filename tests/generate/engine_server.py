@@ -208,7 +208,7 @@ class EngineServer:
                 {
                     "token_ids": list(found.token_ids),
                     "logprobs": {"token_logprobs": logprobs, "top_logprobs": tops},
-                    "finish_reason": {"aborted": "abort"}.get(found.finish_reason, found.finish_reason),
+                    "finish_reason": "abort" if found.is_open else found.finish_reason,
                 }
             ]
         }

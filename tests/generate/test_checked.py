@@ -13,7 +13,7 @@ import pytest
 from loops import each
 from podsrl.errors import PodsError, UsageError
 from podsrl.generate import Checked, Generator, Kind, Request, Sampling
-from podsrl.types import Rollout
+from podsrl.types import Parent, Rollout
 
 REQUESTS = [Request("a", (1,), 2, Sampling(max_new_tokens=3)), Request("b", (1,), 1, first_index=4)]
 Alter = Callable[[list[Rollout]], Any]
@@ -94,7 +94,7 @@ def second(**changes: Any) -> Alter:
 @pytest.mark.parametrize("form", FORMS)
 def test_right_completions_pass_in_the_order_in_which_they_come(form: type[Altered]) -> None:
     assert [(each.group_id, each.index) for each in answers(reversed, form=form)] == [("b", 4), ("a", 1), ("a", 0)]
-    unfinished = {"token_ids": (), "logprobs": (), "finish_reason": "aborted"}
+    unfinished = {"token_ids": (), "logprobs": (), "status": "open", "finish_reason": None}
     assert len(answers(second(**unfinished), form=form)) == 3
     assert len(answers(second(logprobs=(-1.0, math.nan), status="failed", finish_reason=None), form=form)) == 3
 
@@ -119,7 +119,10 @@ def test_right_completions_pass_in_the_order_in_which_they_come(form: type[Alter
         (second(given=((0, 3),)), ["given as ascending stretches of 0 .. 2"]),
         (second(given=((0, 1),)), ["the log-prob 0 of given tokens"]),
         (second(given=[(1, 2)]), ["given", "tuples"]),
-        (second(finish_reason="done"), ["'done'", "stop, length"]),
+        (second(finish_reason="eos"), ["'eos'", "stop, length"]),
+        (second(finish_reason=None), ["done with finish_reason = None", "stop, length"]),
+        (second(status="aborted"), ["'aborted'", "open, done, pruned, failed"]),
+        (second(status="open"), ["open with finish_reason = 'length'", "None"]),
         (lambda found: [{"a": 1}], ["{'a': 1}", "Rollout"]),
     ],
 )
@@ -153,7 +156,7 @@ def test_forks_of_a_watch_are_the_next_of_their_group_once_each(
     forks: list[tuple[str, int]], named: str | None
 ) -> None:
     def alter(found: list[Rollout]) -> Iterator[Rollout]:
-        return iter([*(replace(found[0], group_id=name, index=i, forked_from=0) for name, i in forks), *found])
+        return iter([*(replace(found[0], group_id=name, index=i, parent=Parent(0, 1)) for name, i in forks), *found])
 
     for form in FORMS:
         if named is None:

@@ -25,7 +25,7 @@ from podsrl.generate.vllm.sampling import (
 from podsrl.generate.vllm.start import check_installed
 from podsrl.lib.seeds import derive
 from podsrl.run.before.checks import check_generator
-from podsrl.types import Rollout
+from podsrl.types import Parent, Rollout
 
 Pods = Any
 REQUEST = Request("q", (5, 6), 3, Sampling(max_new_tokens=9, stop_token_ids=(1, 4), stop_strings=("x",)))
@@ -69,16 +69,16 @@ def test_a_rollout_that_goes_on_is_read_behind_its_prompt_with_random_numbers_of
 def test_a_completion_is_what_there_was_of_it_and_what_vllm_drew(
     start: Rollout, drawn: tuple[int, ...], version: int, versions: tuple[int, ...]
 ) -> None:
-    start = replace(start, calls=(True, False), earned=(0.5,), num_shared=1, forked_from=2)
+    start = replace(start, heard=(((True, False), 0.5),), parent=Parent(2, 1))
     request = Request("q", (5, 6), 3, Sampling(max_new_tokens=9), starts={1: start})
     found = new_completion(request, 1, (9, 10), (-0.5, -0.25), "stop", 4, drawn)
     assert (found.token_ids, found.logprobs) == ((7, 8, 9, 10), (*start.logprobs, -0.5, -0.25))
     assert (found.version, found.versions, found.given) == (version, versions, start.given)
-    assert (found.calls, found.earned, found.num_shared, found.forked_from) == ((True, False), (0.5,), 1, 2)
+    assert (found.heard, found.parent) == (start.heard, start.parent)
     broken = new_completion(request, 1, (9, 10), (None, -0.25), "stop", 4, drawn)
-    assert (broken.token_ids, broken.finish_reason) == ((7, 8), "invalid")
+    assert (broken.token_ids, broken.status) == ((7, 8), "failed")
     never = new_completion(request, 1, (), (), None, 4)
-    assert (never.token_ids, never.logprobs, never.finish_reason) == ((7, 8), start.logprobs, "aborted")
+    assert (never.token_ids, never.logprobs, never.status) == ((7, 8), start.logprobs, "open")
 
 
 @pytest.mark.parametrize(

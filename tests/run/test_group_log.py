@@ -47,20 +47,42 @@ FOUR = replace(
     rollouts=(
         rollout(1.25, 2, index=0, text="12", parts={"correct": 1.0, "short": 0.5}, is_correct=True),
         rollout(0.25, 3, index=1, text="1 2", parts={"correct": 0.0, "short": 0.5}, finish_reason="length"),
-        rollout(0.5, 1, index=2, text="?", parts={"correct": 0.0, "short": NAN}, invalid_reason="short raised"),
-        rollout(NAN, 5, index=3, text="7 7 7", finish_reason="pruned"),
+        rollout(
+            0.5,
+            1,
+            index=2,
+            text="?",
+            parts={"correct": 0.0, "short": NAN},
+            status="failed",
+            invalid_reason="short raised",
+        ),
+        rollout(NAN, 5, index=3, text="7 7 7", **made.ended("pruned")),
     ),
 )
 SOME_KEPT = selection(FOUR, (0, 1), dropped={2: "invalid", 3: "pruned"})
 NAMES = (
     *("index", "text", "reward", "parts", "is_correct", "invalid_reason"),
-    *("num_tokens", "finish_reason", "kept", "drop_reason", "advantage", "version"),
+    *("num_tokens", "status", "finish_reason", "kept", "drop_reason", "advantage", "version"),
 )
 ROWS = (
-    (0, "12", 1.25, {"correct": 1.0, "short": 0.5}, True, None, 2, "stop", True, None, 0.75, 0),
-    (1, "1 2", 0.25, {"correct": 0.0, "short": 0.5}, False, None, 3, "length", True, None, -0.75, 0),
-    (2, "?", None, {"correct": 0.0, "short": None}, False, "short raised", 1, "stop", False, "invalid", None, 0),
-    (3, "7 7 7", None, {}, False, None, 5, "pruned", False, "pruned", None, 0),
+    (0, "12", 1.25, {"correct": 1.0, "short": 0.5}, True, None, 2, "done", "stop", True, None, 0.75, 0),
+    (1, "1 2", 0.25, {"correct": 0.0, "short": 0.5}, False, None, 3, "done", "length", True, None, -0.75, 0),
+    (
+        2,
+        "?",
+        None,
+        {"correct": 0.0, "short": None},
+        False,
+        "short raised",
+        1,
+        "failed",
+        "stop",
+        False,
+        "invalid",
+        None,
+        0,
+    ),
+    (3, "7 7 7", None, {}, False, None, 5, "pruned", None, False, "pruned", None, 0),
 )
 LINE: dict[str, Any] = {
     "step": 9,

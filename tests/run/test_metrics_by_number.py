@@ -23,7 +23,7 @@ from podsrl.run.step.counters import Progress
 from podsrl.run.step.learn import UpdateResult
 from podsrl.run.step.step_result import StepResult
 from podsrl.score.accuracy import accuracy_of
-from podsrl.types import Group, Rollout
+from podsrl.types import Group, Parent, Rollout
 from podsrl.update import UpdateStats, to_samples
 
 
@@ -33,7 +33,8 @@ def rollout(
     """With its number of tokens; invalid without a reward, for the reason that is given."""
     value = math.nan if reward is None else reward
     parts, why = {"right": math.nan if reward is None else float(is_correct)}, reason if reward is None else None
-    return made.rollout(value, length, parts=parts, is_correct=is_correct, invalid_reason=why, **more)
+    plain: Any = {"status": "done" if why is None else "failed", "invalid_reason": why}
+    return made.rollout(value, length, parts=parts, is_correct=is_correct, **(plain | more))
 
 
 def group_of(name: str, num_prompt_tokens: int, *rollouts: Rollout) -> Group:
@@ -309,7 +310,7 @@ def test_a_line_is_json_and_its_counts_are_whole_numbers() -> None:
 
 def test_a_group_that_is_left_out_counts_with_its_tokens_and_its_accuracy() -> None:
     guided = replace(rollout(1.0, 3, is_correct=True), prompt_ids=(5,) * 9, origin="examples")
-    plain = replace(rollout(-1.0, 5), origin="guide_too_long")
+    plain = replace(rollout(-1.0, 5), is_unguided=True)
     left_out = group_of("left", 3, guided, plain)
     changed = {
         "tokens/prompt": 14 + 3 + 9,  # both prompts
@@ -383,8 +384,8 @@ def test_given_tokens_are_counted_apart() -> None:
 
 def test_a_token_that_rollouts_share_counts_once() -> None:
     """A kept fork of 4 tokens shares 3 with its source, one of 6 that is discarded 4, and a pruned one of 10 the 7."""
-    forks = rollout(0.0, 4, num_shared=3), rollout(0.5, 6, num_shared=4, finish_reason="length")
-    pruned = rollout(None, 10, status="pruned", finish_reason=None, reason=None, num_shared=7)
+    forks = rollout(0.0, 4, parent=Parent(0, 3)), rollout(0.5, 6, parent=Parent(0, 4), finish_reason="length")
+    pruned = rollout(None, 10, status="pruned", finish_reason=None, reason=None, parent=Parent(0, 7))
     group = replace(MIXED, rollouts=(MIXED.rollouts[0], *forks, pruned))
     changed = {
         "tokens/generated": 42 - 3 - 4 + 3,

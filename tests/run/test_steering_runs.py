@@ -14,7 +14,7 @@ from podsrl.generate import Request
 from podsrl.lib.stages import FATES
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
-from podsrl.types import FORK, Group, Rollout
+from podsrl.types import Group, Rollout
 from runs import EXTRA, assert_same_weights, config_of
 from tests.systems.whole_steps import lines, steps
 
@@ -36,7 +36,7 @@ def plain_groups() -> tuple[Group, ...]:
 
 def tokens_of(groups: Sequence[Group]) -> list[Any]:
     return [
-        (group.id, done.index, done.token_ids, done.finish_reason, done.given, done.num_shared)
+        (group.id, done.index, done.token_ids, done.status, done.finish_reason, done.given, done.num_shared)
         for group in groups
         for rollout in group.rollouts
         for done in [rollout]
@@ -102,7 +102,7 @@ def test_forks_join_their_group_and_go_on_as_what_begins_with_the_same_tokens() 
         assert tokens_of([replace(group, rollouts=own)]) == tokens_of([plain])
         assert [rollout.index for rollout in forks] == [6, 7, 8]
         assert [rollout.num_shared for rollout in group.rollouts] == [0] * 6 + [1] * 3
-        assert {rollout.origin for rollout in own} == {""} and {rollout.origin for rollout in forks} == {FORK}
+        assert {rollout.origin for rollout in own} == {""} and {rollout.origin for rollout in forks} == {"fork"}
         assert group.outcomes == [rollout.is_correct for rollout in own] and len(group.rollouts) == 9
         assert {*chosen.kept, *chosen.dropped} == set(range(9))
         for rollout, source in zip(forks, (0, 0, 2), strict=True):
@@ -146,7 +146,7 @@ def test_forks_of_guided_rollouts_have_the_prompt_of_their_source_and_later_roun
             indices = [rollout.index for rollout in group.rollouts]
             assert indices == list(range(len(indices)))
             sizes.add(len(indices))
-            asked = {rollout.prompt_ids for rollout in group.rollouts if rollout.origin == FORK}
+            asked = {rollout.prompt_ids for rollout in group.rollouts if rollout.parent is not None}
             assert asked == {group.rollouts[0].prompt_ids}
             prompts |= asked
     assert len(prompts) > 1 and sizes == {9, 15 + 3}

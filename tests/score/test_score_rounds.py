@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 from test_scorer import completion
 
+from made import ended
 from podsrl.score import Scorer
 from podsrl.types import Rollout, Task
 
@@ -59,11 +60,11 @@ def test_the_lowered_time_limit_holds_until_the_last_call_of_a_step(user_folder:
 
 def test_a_pruned_completion_has_no_reward_is_no_failure_and_is_not_judged(own: ModuleType) -> None:
     scorer = Scorer({"own_rounds:f": 2.0, "correct": 1.0}, "correct", format="format")
-    group = [completion(0), completion(1, "pruned"), completion(2)]
+    group = [completion(0), replace(completion(1), **ended("pruned")), completion(2)]
     [[first, pruned, last]] = scorer.score(TASKS[:1], [group], [["Answer: 2.", "Answer: 2", "ab"]])
     assert own.batches == [["Answer: 2.", "ab"]]
     assert (first.reward, last.reward, first.is_valid, last.is_pruned) == (21.0, 4.0, True, False)
-    assert (pruned, pruned.text) == (group[1], "Answer: 2")
+    assert (pruned.token_ids, pruned.index, pruned.text) == (group[1].token_ids, 1, "Answer: 2")
     assert math.isnan(pruned.reward) and all(map(math.isnan, pruned.parts.values()))
     assert set(pruned.parts) == {"own_rounds:f", "correct"}
     assert (pruned.is_pruned, pruned.is_valid, pruned.invalid_reason) == (True, False, None)
@@ -72,11 +73,13 @@ def test_a_pruned_completion_has_no_reward_is_no_failure_and_is_not_judged(own: 
 
 def test_a_call_may_hold_pruned_completions_alone_or_none_at_all(own: ModuleType) -> None:
     scorer = Scorer({"own_rounds:f": 1.0}, "correct")
-    [[pruned]] = scorer.score(TASKS[:1], [[completion(0, "pruned")]], [[""]])
+    [[pruned]] = scorer.score(TASKS[:1], [[replace(completion(0), **ended("pruned"))]], [[""]])
     assert pruned.is_pruned and own.batches == []
     assert scorer.score([], [], []) == [] and scorer.score(TASKS[:1], [[]], [[]]) == [[]]
 
 
-def test_a_postponed_completion_cannot_be_scored() -> None:
-    with pytest.raises(ValueError, match="completion 1 of 's0' is postponed"):
-        Scorer({"correct": 1.0}, "correct").score(TASKS[:1], [[completion(0), completion(1, "postponed")]], [["", ""]])
+def test_an_open_rollout_cannot_be_scored() -> None:
+    with pytest.raises(ValueError, match="rollout 1 of 's0' is open"):
+        Scorer({"correct": 1.0}, "correct").score(
+            TASKS[:1], [[completion(0), replace(completion(1), **ended("open"))]], [["", ""]]
+        )

@@ -10,7 +10,7 @@ import pytest
 import made
 from podsrl.errors import RewardError, UsageError
 from podsrl.score import Scorer
-from podsrl.types import FinishReason, Rollout, Task
+from podsrl.types import Rollout, Task
 
 SUM = Task(id="47+85", prompt="What is 47 + 85?\n", answer="132")
 CHAT = Task(id="chat", prompt=({"role": "user", "content": "1+2="},), answer="3", columns={"level": 2})
@@ -23,8 +23,8 @@ def own(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def completion(index: int, finish_reason: FinishReason = "stop") -> Rollout:
-    return made.completion((index,), group_id="s0", index=index, finish_reason=finish_reason)
+def completion(index: int) -> Rollout:
+    return made.completion((index,), group_id="s0", index=index)
 
 
 def score(scorer: Scorer, *groups: tuple[Task, list[str]]) -> list[list[Rollout]]:
@@ -253,13 +253,13 @@ def test_tasks_and_score_load_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
-@pytest.mark.parametrize(("reason", "cause"), [("invalid", "logits"), ("aborted", "aborted")])
-def test_a_completion_that_did_not_end_by_itself_is_invalid(reason: FinishReason, cause: str) -> None:
-    completions, texts = [completion(0), completion(1, reason)], ["Answer: 132."] * 2
+def test_a_rollout_that_failed_before_it_was_judged_stays_so() -> None:
+    failed = replace(completion(1), **made.ended("failed"), invalid_reason="the model's logits were no numbers")
+    completions, texts = [completion(0), failed], ["Answer: 132."] * 2
     [[good, bad]] = Scorer({"correct": 1.0}, "correct").score([SUM], [completions], [texts])
     assert good.is_valid and good.reward == 1.0
     assert not bad.is_valid and math.isnan(bad.reward) and not bad.is_correct
-    assert bad.invalid_reason is not None and cause in bad.invalid_reason
+    assert (bad.status, bad.invalid_reason) == ("failed", failed.invalid_reason)
 
 
 def test_what_a_function_prints_is_no_part_of_a_commands_result(

@@ -150,7 +150,7 @@ def test_who_lives_is_the_same_in_any_slots_and_has_the_tokens_of_a_plain_run(pa
             for one, other in zip(group.rollouts, whole.rollouts, strict=True):
                 ids = other.token_ids
                 assert one.token_ids == (ids[:2] if one.is_pruned else ids)
-                assert bool(one.noted) == (other in came)
+                assert bool(one.notes) == (other in came)
             if parts is BY_GROUP:
                 assert sum(one.is_pruned for one in group.rollouts) == len(came) - max(2, math.ceil(len(came) / 2))
     assert found[0] == found[1]

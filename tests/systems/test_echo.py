@@ -16,8 +16,8 @@ from made import group_of, selection
 from podsrl.control import Steering
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.run.step.trainer import Trainer
-from podsrl.systems.echo import Confident, Votes, majority
-from podsrl.types import FORK
+from podsrl.systems.echo import TOLD, Confident, Votes, majority
+from podsrl.types import Notes
 from runs import assert_same_weights, config_of
 from small_models import new_model
 from tests.systems.whole_steps import WAYS_TO_STEP, check_refused, check_resumed, forbid_draws, lines, steps
@@ -117,7 +117,7 @@ def test_rollouts_branch_and_end_where_entropy_and_confidence_say_so() -> None:
             is_pruned = done.status == "pruned"
             num_pruned += is_pruned
             assert lost[:1] == ([length] if is_pruned else lost[:1]) and (is_pruned or all(t >= length for t in lost))
-            noted = np.array(done.noted[3:]).reshape(-1, 2)
+            noted = done.notes[TOLD] if TOLD in done.notes else np.zeros((0, 2))
             assert np.allclose(noted, np.array([entropies, confidences]).T[: len(noted)], atol=1e-4)
             assert len(noted) == length
             if done.index < 2:
@@ -140,10 +140,7 @@ def test_uncertain_tokens_count_more() -> None:
     part = Confident(widest=1, weight=0.1)
     notes = [[(1.0, 0.9), (3.0, 0.2)], [(1.0, 0.8)]]
     group = group_of("q", 1.0, 0.0, lengths=[2, 2])  # the second was begun with a token that nobody watched
-    rollouts = [
-        replace(one, noted=(-1.0, *(x for pair in note for x in pair)))
-        for one, note in zip(group.rollouts, notes, strict=True)
-    ]
+    rollouts = [replace(one, notes=Notes({TOLD: note})) for one, note in zip(group.rollouts, notes, strict=True)]
     group = replace(group, rollouts=tuple(rollouts))
     [found] = part.shape([group], [selection(group, [0, 1])], [torch.tensor([1.0, -2.0])])
     h, c = [1.0, 3.0, 1.0], [0.9, 0.2, 0.8]
@@ -187,7 +184,7 @@ def test_no_label_is_read() -> None:
     results = [steps(trainer, 2) for trainer in (one, other)]
     assert_same_weights(one, other)
     rollouts = [rollout for result in results[0] for group in result.groups for rollout in group.rollouts]
-    assert any(rollout.origin == FORK for rollout in rollouts)
+    assert any(rollout.parent is not None for rollout in rollouts)
     assert sum(line["tokens/trained"] for line in lines(results[0])) > 0
 
 

@@ -16,8 +16,17 @@ from loops import each
 from podsrl.control import Steering
 from podsrl.generate import End, Engine, Live, Request, Sampling
 from podsrl.run.step.trainer import Trainer
-from podsrl.systems.latr import Ambiguous, alive, common_subsequence, common_suffix, edit_distance, is_alike
-from podsrl.types import FORK, Rollout
+from podsrl.systems.latr import (
+    BIRTH,
+    LINE,
+    Ambiguous,
+    alive,
+    common_subsequence,
+    common_suffix,
+    edit_distance,
+    is_alike,
+)
+from podsrl.types import Notes, Rollout
 from runs import assert_same_weights, config_of
 from small_models import new_model
 from tests.systems.whole_steps import WAYS_TO_STEP, check_refused, check_resumed, forbid_draws, lines, steps
@@ -110,7 +119,7 @@ def live(num_tokens: list[int]) -> Live:
         row_of=torch.zeros(len(num_tokens), dtype=torch.int64),
         logits=torch.zeros(1, 4),
         hidden=torch.zeros(1, 2),
-        noted=[()] * len(num_tokens),
+        notes=[Notes()] * len(num_tokens),
         tokens=lambda key: np.zeros(0, np.int32),
         stop_ids=frozenset(),
     )
@@ -150,10 +159,11 @@ def test_branches_of_a_branch_end_with_it() -> None:
     part = Ambiguous(until=9, look=(2,), edits=1.0)
     part.restore({"size": 9})
     keys = [("q", index) for index in range(5)]
-    notes = [(0, -1, -1), (1, -1, -1, 0), (2, -1, -1, 0, 1), (2, -1, -1, 0), (2, -1, -1, 0, 3)]
+    places = [(0, []), (1, [0]), (2, [0, 1]), (2, [0]), (2, [0, 3])]
+    notes = [Notes({BIRTH: [birth], LINE: line}) for birth, line in places]
     tokens = {0: [5, 6, 7, 8], 1: [5, 0, 7], 2: [5, 0, 1], 3: [5, 6, 0], 4: [5, 6, 1]}
     shown = live([len(tokens[i]) for i in range(5)])
-    shown = replace(shown, keys=keys, noted=notes, tokens=lambda key: np.array(tokens[key[1]]))
+    shown = replace(shown, keys=keys, notes=notes, tokens=lambda key: np.array(tokens[key[1]]))
     assert part.look(shown) == [End(("q", 1)), End(("q", 2))]  # one edit of two tokens, and what branched from it
     assert part._trees == {"q": [-1, 2]}
 
@@ -218,7 +228,7 @@ def test_every_group_has_n_rollouts_that_live_of_which_a_share_is_a_tree(slots: 
         for group in result.groups:
             assert alive(group) == 6
             assert [one.index for one in group.rollouts] == list(range(len(group.rollouts)))
-            forks = [one for one in group.rollouts if one.origin == FORK]
+            forks = [one for one in group.rollouts if one.parent is not None]
             assert all(one.given for one in forks)
             trees.append(1 + sum(not one.is_pruned for one in forks))
         most.append(max(trees))

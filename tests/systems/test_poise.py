@@ -15,14 +15,14 @@ from made import selection
 from podsrl.errors import UsageError
 from podsrl.lib.ridge import fitted
 from podsrl.lib.watch import Live
-from podsrl.systems.poise import Probe, States
-from podsrl.types import Group, Rollout
+from podsrl.systems.poise import NOTE, Probe, States
+from podsrl.types import Group, Notes, Rollout
 from tests.systems.made_up_groups import group, rollout
 
 
 def noted(index: int, reward: float, *features: float, **changes: Any) -> Rollout:
     one = rollout(index, is_correct=reward > 0.5, reward=reward, **changes)
-    return replace(one, noted=features)
+    return replace(one, notes=Notes({NOTE: features}))
 
 
 def of_probe(probe: Probe, found: Group) -> list[float]:
@@ -135,7 +135,7 @@ def shown(count: int, hidden: list[list[float]], logits: list[list[float]], befo
         row_of=rows,
         logits=torch.tensor(logits),
         hidden=torch.tensor(hidden),
-        noted=before,
+        notes=[Notes({NOTE: each} if each else {}) for each in before],
         tokens=lambda key: np.zeros(count, np.int32),
         stop_ids=frozenset(),
     )

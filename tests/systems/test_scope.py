@@ -21,7 +21,7 @@ from podsrl.systems.scope import Scope
 from podsrl.tasks import arithmetic, step_judge
 from podsrl.tasks.arithmetic import addition_task
 from podsrl.tasks.steps_solutions import STYLES, solution
-from podsrl.types import REPAIRED, Group, Rollout, Task
+from podsrl.types import Group, Rollout, Task
 from runs import config_of
 from tests.systems.made_up_groups import view
 from tests.systems.whole_steps import check_refused, check_resumed, forbid_draws, lines, steps
@@ -145,8 +145,8 @@ def test_repaired_rollouts_join_and_count_in_no_accuracy() -> None:
     said = lines(found)
     assert sum(line.get("rollouts/repaired", 0) for line in said) >= 2
     for result, line in zip(found, said, strict=True):
-        own = [one for group in result.groups for one in group.rollouts if one.origin != REPAIRED]
-        put_right = [one for group in result.groups for one in group.rollouts if one.origin == REPAIRED]
+        own = [one for group in result.groups for one in group.rollouts if not one.is_repaired]
+        put_right = [one for group in result.groups for one in group.rollouts if one.is_repaired]
         assert line["accuracy/all"] == pytest.approx(sum(one.is_correct for one in own) / len(own)) and len(own) == 48
         assert all(one.is_correct and one.reward > 0 and one.num_drawn for one in put_right)
         assert line.get("tokens/given", 0) == sum(one.num_given for one in put_right)

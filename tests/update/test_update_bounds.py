@@ -16,6 +16,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.parts import Call
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
+from podsrl.systems.echo import TOLD
 from podsrl.types import Group, Selection
 from podsrl.update import make_batch, policy_loss, to_samples
 from podsrl.update.bounds import bounds_of
@@ -105,7 +106,7 @@ def test_a_bound_where_nothing_is_bounded_is_refused() -> None:
 
 def test_ratios_of_unsure_rollouts_have_more_room() -> None:
     result = training_step(trainer_of("systems=echo", "options.echo.widest=1", "options.echo.top=1"))
-    told = [(sample.bound, sample.rollout.noted[1:][1::2][-16:]) for sample in result.samples]
+    told = [(sample.bound, sample.rollout.notes[TOLD][-16:, 1].tolist()) for sample in result.samples]
     for bound, confidences in told:
         mean = sum(confidences) / len(confidences)
         assert bound == pytest.approx(0.05 + 0.15 / (1 + math.exp(-4 * (1 - mean))), abs=1e-5)

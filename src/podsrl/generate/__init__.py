@@ -14,7 +14,7 @@ from podsrl.generate.base import (
 from podsrl.generate.checked import Checked
 from podsrl.generate.engine.engine import Engine
 from podsrl.generate.kinds import Kind, new_engine, resolve_generator
-from podsrl.lib.watch import End, Fork, Live, Note, Watch
+from podsrl.lib.watch import End, Fork, Hold, Live, Note, Watch
 
 __all__ = [
     "Checked",
@@ -23,6 +23,7 @@ __all__ = [
     "EngineStats",
     "Fork",
     "Generator",
+    "Hold",
     "Kind",
     "Live",
     "Note",

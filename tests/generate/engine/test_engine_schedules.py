@@ -21,7 +21,8 @@ from held_memory import HeldMemory
 from inside import CheckedEngine, inside
 from torch import Tensor
 
-from podsrl.generate import End, Engine, Fork, Live, Request, Sampling, Watch
+from made import end_of
+from podsrl.generate import End, Engine, Fork, Hold, Live, Request, Sampling, Watch
 from podsrl.generate.engine import engine as engine_module
 from podsrl.generate.engine.forward import zones as zones_module
 from podsrl.generate.engine.forward.base import Step
@@ -30,7 +31,7 @@ from podsrl.generate.engine.random_numbers import request_key, row_keys, uniform
 from podsrl.generate.engine.sampler import draw, filtered_logprobs
 from podsrl.generate.schedule.job import ORDERS
 from podsrl.generate.schedule.scheduler import SCHEDULERS
-from podsrl.types import FinishReason, Rollout
+from podsrl.types import Rollout
 
 Key = tuple[str, int]
 Tokens = tuple[int, ...]
@@ -126,7 +127,7 @@ class Story:
     tokens: Tokens = ()
     logprobs: tuple[float, ...] = ()
     raw_logprobs: tuple[float, ...] = ()
-    reason: FinishReason | None = None
+    reason: str | None = None
 
     def first(self, count: int) -> Story:
         return Story(self.tokens[:count], self.logprobs[:count], self.raw_logprobs[:count])
@@ -144,7 +145,7 @@ def alone(choose: Choose, request: Request, index: int, story: Story) -> Story:
         number = float(uniforms_at(key, [len(story.tokens)])[0])
         token, logprob, raw = choose(request.prompt_ids + story.tokens, sampling, number)
         if math.isnan(logprob):
-            return replace(story, reason="invalid")
+            return replace(story, reason="failed")
         story = Story((*story.tokens, token), (*story.logprobs, logprob), (*story.raw_logprobs, raw))
         text = Letters().decode(story.tokens, False)
         if token in sampling.stop_token_ids or any(string in text for string in sampling.stop_strings):
@@ -230,7 +231,7 @@ class Schedule:
 
     def go_on(self) -> None:
         """What has stopped goes on from its tokens, while others run."""
-        stopped = [key for key, done in self.found.items() if done.finish_reason in ("aborted", "postponed")]
+        stopped = [key for key, done in self.found.items() if done.is_open]
         if stopped and self.alive():
             self.begin_again(self.rng.sample(stopped, self.rng.randrange(1, len(stopped) + 1)))
 
@@ -254,7 +255,7 @@ class Schedule:
 
     def abort(self) -> None:
         ids = self.some(self.alive())
-        self.ended |= {key: "aborted" for key in self.alive() if key in ids or key[0] in ids}
+        self.ended |= {key: "open" for key in self.alive() if key in ids or key[0] in ids}
         self.engine.abort([*ids, "unknown", *ids])
 
     def fork(self) -> None:
@@ -305,14 +306,14 @@ class Schedule:
             if made < len(story.tokens):
                 assert logprobs[story.tokens[made]] == approx(story.raw_logprobs[made])
             else:
-                assert story.reason == "invalid" and np.isnan(logprobs[0])
+                assert story.reason == "failed" and np.isnan(logprobs[0])
         return self.random_act() if not self.is_over and self.rng.random() < 0.3 and self.alive() else []
 
     def random_act(self) -> list[End | Fork]:
         key = self.rng.choice(self.alive())
         if self.rng.random() < 0.5 or key[0] not in self.in_order:
-            self.ended[key] = self.rng.choice(["pruned", "postponed"])
-            return [End(key, self.ended[key])]  # type: ignore[arg-type]
+            self.ended[key] = self.rng.choice(["pruned", "open"])
+            return [End(key) if self.ended[key] == "pruned" else Hold(key)]
         first, count = self.next_index(key[0]), self.rng.randrange(1, 3)
         self.expect_forks(key, [(key[0], first + i) for i in range(count)])
         return [Fork(key, count)]
@@ -334,7 +335,7 @@ class Schedule:
                 assert self.engine.num_unfinished >= len(alive)
                 self.step()
             self.step()  # what was aborted last is handed out
-            stopped = [key for key, done in self.found.items() if done.finish_reason in ("aborted", "postponed")]
+            stopped = [key for key, done in self.found.items() if done.is_open]
             self.begin_again(stopped[::2])
         while self.engine.num_unfinished:
             self.step()
@@ -346,7 +347,7 @@ class Schedule:
             story = self.wanted[key]
             if key in self.ended:
                 story = replace(story.first(len(completion.token_ids)), reason=self.ended[key])
-            assert (completion.token_ids, completion.finish_reason) == (story.tokens, story.reason), key
+            assert (completion.token_ids, end_of(completion)) == (story.tokens, story.reason), key
             assert completion.logprobs == approx(story.logprobs)
             assert 0 <= completion.version <= self.engine.version
 

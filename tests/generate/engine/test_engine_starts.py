@@ -74,7 +74,7 @@ def test_a_start_that_ends_before_it_runs_is_its_own_completion(qwen2: Any) -> N
     engine.submit([Request("q", PROMPT, 1, SAMPLING, first_index=1, starts={1: start})])
     engine.abort(["q"])
     [done] = engine.poll()
-    assert (done.token_ids, done.logprobs, done.version, done.finish_reason) == ((3,), (-0.5,), 2, "aborted")
+    assert (done.token_ids, done.logprobs, done.version, done.status) == ((3,), (-0.5,), 2, "open")
 
 
 FITS = {"index": 1, "token_ids": (3, 4), "logprobs": (0.0, -1.0), "version": 0}

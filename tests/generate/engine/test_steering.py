@@ -13,11 +13,12 @@ import pytest
 import torch
 from contract import begun, behind_old_keys, by_place, drain
 
+from made import end_of
 from podsrl.errors import UsageError
-from podsrl.generate import End, Engine, EngineStats, Fork, Live, Note, Request, Sampling
+from podsrl.generate import End, Engine, EngineStats, Fork, Hold, Live, Note, Request, Sampling
 from podsrl.generate.schedule.continuous import Continuous
 from podsrl.generate.schedule.job import Limits
-from podsrl.types import Rollout
+from podsrl.types import Notes, Rollout
 
 Key = tuple[str, int]
 SAMPLING = Sampling(temperature=0.7, max_new_tokens=10, stop_token_ids=())
@@ -152,14 +153,14 @@ def test_a_watch_sees_every_rollout_where_it_is_due_and_changes_nothing(qwen2: A
 def test_what_a_watch_ends_has_its_reason_and_its_tokens_and_the_others_go_on(
     qwen2: Any, num_slots: int | None
 ) -> None:
-    def look(live: Live) -> list[End]:
-        acts = [End(("a", 0)), End(("b", 1), "postponed"), End(("gone", 3))]
+    def look(live: Live) -> list[Any]:
+        acts: list[Any] = [End(("a", 0)), Hold(("b", 1)), End(("gone", 3))]
         return [act for act in acts if act.key in live.keys or act.key[0] == "gone"]
 
     expected = whole(qwen2, A, B)
     found = by_place(Engine(qwen2, num_slots=num_slots).generate([A, B], watch=Seeing(look, at=frozenset({6}))))
-    reasons = {key: done.finish_reason for key, done in found.items()}
-    assert reasons == {**dict.fromkeys(expected, "length"), ("a", 0): "pruned", ("b", 1): "postponed"}
+    reasons = {key: end_of(done) for key, done in found.items()}
+    assert reasons == {**dict.fromkeys(expected, "length"), ("a", 0): "pruned", ("b", 1): "open"}
     ended = {("a", 0), ("b", 1)}
     assert tokens(found) == {key: ids[:6] if key in ended else ids for key, ids in expected.items()}
 
@@ -213,23 +214,23 @@ def test_all_that_runs_at_a_time_has_one_watch_or_none(qwen2: Any) -> None:
 
 
 def test_what_is_noted_goes_with_the_rollout_to_its_forks_its_end_and_where_it_goes_on(qwen2: Any) -> None:
-    shown: list[tuple[Key, int, tuple[float, ...]]] = []
+    shown: list[tuple[Key, int, Notes]] = []
 
     def look(live: Live) -> list[Any]:
-        seen = list(zip(live.keys, live.num_tokens, live.noted, strict=True))
+        seen = list(zip(live.keys, live.num_tokens, live.notes, strict=True))
         shown.extend(seen)
-        acts: list[Any] = [Note(key, (float(key[1]), float(count))) for key, count, _ in seen]
+        acts: list[Any] = [Note(key, "seen", (key[1], count)) for key, count, _ in seen]
         return acts + [Fork(key) for key, count, _ in seen if (key, count) == (("a", 1), 2)]
 
     watch = Seeing(look, at=frozenset({2, 4}))
     found = by_place(Engine(qwen2).generate([A], watch=watch))
-    assert {key: one.noted for key, one in found.items()} == {("a", i): (i, 4) for i in range(4)}
-    assert {(key, noted) for key, count, noted in shown if count == 4} == {
-        *((("a", i), (i, 2)) for i in range(3)),
-        (("a", 3), (1, 2)),
-    }
-    request = Request("a", A.prompt_ids, 1, SAMPLING, starts={0: replace(begun(found["a", 0], 3), noted=(7.0,))})
-    assert next(Engine(qwen2).generate([request])).noted == (7.0,)
+    assert {key: one.notes for key, one in found.items()} == {("a", i): Notes({"seen": (i, 4)}) for i in range(4)}
+    before = {("a", i): Notes({"seen": (i if i < 3 else 1, 2)}) for i in range(4)}
+    assert {key: notes for key, count, notes in shown if count == 4} == before
+    request = Request(
+        "a", A.prompt_ids, 1, SAMPLING, starts={0: replace(begun(found["a", 0], 3), notes=Notes({"b": 7}))}
+    )
+    assert next(Engine(qwen2).generate([request])).notes == Notes({"b": 7})
 
 
 @pytest.mark.parametrize("options", [{}, {"num_slots": 1}, {"num_slots": 4}, {"kv_cache_bytes": 40 * 256}])
@@ -254,8 +255,6 @@ def test_every_rollout_is_shown_once_where_it_is_due_whatever_room_its_forks_hav
     ],
 )
 def test_what_a_watch_cannot_do_is_one_line(qwen2: Any, acts: Any, named: str) -> None:
-    with pytest.raises(UsageError, match=r"End of \('a', 0\) with reason = 'stop': wanted 'pruned' or 'postponed'"):
-        End(("a", 0), "stop")  # type: ignore[arg-type]  # on purpose
     engine = Engine(qwen2)
     with pytest.raises(UsageError, match=named):
         list(engine.generate([A], watch=Seeing(lambda live: acts)))

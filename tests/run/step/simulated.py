@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+from made import ended
 from podsrl.config.schema import OrderConfig
 from podsrl.control import Ask, View
 from podsrl.control.close import Certain
@@ -123,7 +124,7 @@ class Simulated(Generator):
             if wanted & {job.request_id, (job.request_id, job.index)}:
                 if job not in self._running:
                     self._scheduler.withdraw([job])
-                self._end(job, "aborted")
+                self._end(job, "open")
 
     def load_weights(self, named_tensors: Any, version: int) -> None:
         assert not self._begun or "load" in self.abilities
@@ -144,7 +145,7 @@ class Simulated(Generator):
                 index=key[1],
                 token_ids=tuple(token(key, place) for place in range(size)),
                 logprobs=(0.0,) * size,
-                finish_reason=reason,
+                **ended(reason),
                 version=versions[0] if versions else self.version,
                 versions=tuple(versions) if len(set(versions)) > 1 else (),
             )

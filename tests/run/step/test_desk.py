@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from made import end_of, ended
 from podsrl.config.load import load_config
 from podsrl.errors import LostGenerator, UsageError
 from podsrl.generate import Generator, Request
@@ -17,7 +18,7 @@ from podsrl.run.metrics import step_metrics
 from podsrl.run.step.desk import new_group
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
-from podsrl.types import FinishReason, Open, Rollout, Task, Way
+from podsrl.types import Open, Rollout, Task, Way
 
 SLOW = ('task.rewards={"light_rewards:slow" = 1.0}', "task.correct=light_rewards:slow")
 
@@ -83,25 +84,24 @@ def test_a_generator_that_cannot_join_is_named() -> None:
 
 
 class Fated(Generator):
-    """The engine, of whose completions some come back with another finish reason."""
+    """The engine, of whose completions some come back as ended in another way."""
 
-    def __init__(self, engine: Generator, fates: dict[int, FinishReason]) -> None:
+    def __init__(self, engine: Generator, fates: dict[int, str]) -> None:
         self.engine, self.fates = engine, fates
         self.version = engine.version
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Rollout]:
         for completion in self.engine.generate(requests):
-            reason = self.fates.get(completion.index, completion.finish_reason)
-            yield replace(completion, finish_reason=reason)
+            yield replace(completion, **ended(self.fates.get(completion.index, end_of(completion))))
 
     def load_weights(self, named_tensors: Any, version: int) -> None:
         self.engine.load_weights(named_tensors, version)
         self.version = version
 
 
-def test_pruned_rollouts_stay_in_their_group_without_a_reward_and_postponed_ones_do_not() -> None:
+def test_pruned_rollouts_stay_in_their_group_without_a_reward_and_open_ones_do_not() -> None:
     trainer = small_trainer()
-    trainer.engine = Fated(trainer.engine, {1: "pruned", 2: "postponed", 5: "pruned"})
+    trainer.engine = Fated(trainer.engine, {1: "pruned", 2: "open", 5: "pruned"})
     result = training_step(trainer)
     for group, selection in zip(result.groups, result.selections, strict=True):
         assert [r.index for r in group.rollouts] == [0, 1, 3, 4, 5, 6, 7]
@@ -132,7 +132,7 @@ class Stopping(Generator):
     def generate(self, requests: Iterable[Request]) -> Iterator[Rollout]:
         for done in self.engine.generate(requests):
             place = done.group_id.partition("+")[0], done.index
-            cut = {"token_ids": done.token_ids[:2], "logprobs": done.logprobs[:2], "finish_reason": "postponed"}
+            cut = {"token_ids": done.token_ids[:2], "logprobs": done.logprobs[:2], **ended("open")}
             is_first = done.index in self.stopped and place not in self.seen
             self.seen.add(place)
             yield replace(done, **cut) if is_first else done  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ class Stopping(Generator):
         self.engine.load_weights(named_tensors, version)
 
 
-def test_rollouts_that_are_postponed_go_on_when_their_group_is_asked_again() -> None:
+def test_rollouts_that_are_put_off_go_on_when_their_group_is_asked_again() -> None:
     plain, trainer = (small_trainer("systems=small_parts:Twice") for _ in range(2))
     trainer.engine = Stopping(trainer.engine, {1, 2, 6})
     expected, found = plain.sample(), trainer.sample()

@@ -20,20 +20,20 @@ prompts = st.one_of(st.none(), st.lists(st.integers(2, 5), min_size=1, max_size=
 ways = st.builds(Way, count=st.integers(1, 4), prompt_ids=prompts, origin=st.sampled_from(["", "hint"]))
 
 
-def postponed(index: int) -> Rollout:
+def put_off(index: int) -> Rollout:
     return completion((7, 7), index=index, group_id=GROUP.id, status="open", finish_reason=None)
 
 
 @st.composite
 def open_groups(draw: Any) -> Open:
-    """Each index is judged, has ended, is postponed, or has not begun."""
+    """Each index is judged, has ended, is put off, or has not begun."""
     found = tuple(draw(st.lists(ways, min_size=1, max_size=6)))
-    fates = [draw(st.sampled_from(["judged", "ended", "postponed", "none"])) for way in found for _ in range(way.count)]
-    begun = [postponed(i) if fate == "postponed" else completion(index=i) for i, fate in enumerate(fates)]
+    fates = [draw(st.sampled_from(["judged", "ended", "put off", "none"])) for way in found for _ in range(way.count)]
+    begun = [put_off(i) if fate == "put off" else completion(index=i) for i, fate in enumerate(fates)]
     return Open(
         group=replace(GROUP, rollouts=tuple(rollout(index=i) for i, fate in enumerate(fates) if fate == "judged")),
         ways=found,
-        begun=tuple(done for done, fate in zip(begun, fates, strict=True) if fate in ("ended", "postponed")),
+        begun=tuple(done for done, fate in zip(begun, fates, strict=True) if fate in ("ended", "put off")),
     )
 
 
@@ -65,11 +65,11 @@ def test_the_rollouts_that_join_a_group_of_three_are_one_request_behind_it() -> 
 
 
 def test_completions_come_in_the_order_of_their_indices_and_in_place_of_what_they_go_on_from() -> None:
-    each = Open(group=GROUP, ways=(Way(count=4),), begun=(postponed(1), postponed(3)))
+    each = Open(group=GROUP, ways=(Way(count=4),), begun=(put_off(1), put_off(3)))
     ended = completion((7, 7, 8), index=1, group_id=GROUP.id)
     first = completion((5,), index=0, group_id=GROUP.id)
     [found] = with_completions([each], [ended, first])
-    assert found.begun == (first, ended, postponed(3))
+    assert found.begun == (first, ended, put_off(3))
     assert found.to_come == [2, 3]
 
 

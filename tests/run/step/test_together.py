@@ -1,4 +1,4 @@
-"""Rollouts that a part postpones until it has seen their whole group."""
+"""Rollouts that a part holds until it has seen their whole group."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from made import completion, end_of, ended
 from podsrl.errors import UsageError
 from podsrl.lib.parts import Call
 from podsrl.run.step.together import TogetherTalk, TogetherTalks
-from podsrl.types import FinishReason, Rollout
+from podsrl.types import Rollout
 
 
-def done(name: str, index: int, reason: FinishReason = "postponed") -> Rollout:
-    return Rollout(group_id=name, index=index, token_ids=(5,), logprobs=(-1.0,), finish_reason=reason, version=0)
+def done(name: str, index: int, word: str = "open") -> Rollout:
+    return completion((5,), group_id=name, index=index, **ended(word))
 
 
 class Odd:
@@ -24,7 +25,7 @@ class Odd:
         self.answer, self.seen = answer, list[list[tuple[str, int, str]]]()
 
     def together(self, rollouts: Sequence[Rollout]) -> Any:
-        self.seen.append([(one.group_id, one.index, one.finish_reason) for one in rollouts])
+        self.seen.append([(one.group_id, one.index, end_of(one)) for one in rollouts])
         return [one.index for one in rollouts if one.is_open and one.index % 2] if not self.answer else self.answer
 
 
@@ -46,15 +47,15 @@ def test_a_group_is_shown_once_in_the_order_of_its_indices_and_what_does_not_go_
     ]
     assert [talk.takes(one) for one in came] == [one.is_open for one in came]
     assert list(talk.answers(is_idle=False)) == [] and talk.num_waiting == 3
-    assert {(one.index, one.finish_reason) for one in talk.answers(is_idle=True)} == {
-        (1, "postponed"),
+    assert {(one.index, end_of(one)) for one in talk.answers(is_idle=True)} == {
+        (1, "open"),
         (2, "pruned"),
-        (3, "postponed"),
+        (3, "open"),
     }
-    assert part.seen == [[("a", 0, "stop"), ("a", 1, "postponed"), ("a", 2, "postponed"), ("a", 3, "postponed")]]
+    assert part.seen == [[("a", 0, "stop"), ("a", 1, "open"), ("a", 2, "open"), ("a", 3, "open")]]
     assert not talk.takes(done("a", 3, "stop")) and talk.takes(done("a", 1))  # it may stop again
-    assert [(one.index, one.finish_reason) for one in talk.answers(is_idle=True)] == [(1, "postponed")]
-    assert part.seen[1] == [("a", 0, "stop"), ("a", 1, "postponed"), ("a", 2, "pruned"), ("a", 3, "stop")]
+    assert [(one.index, end_of(one)) for one in talk.answers(is_idle=True)] == [(1, "open")]
+    assert part.seen[1] == [("a", 0, "stop"), ("a", 1, "open"), ("a", 2, "pruned"), ("a", 3, "stop")]
     assert not talk.takes(done("a", 1, "stop")) and list(talk.answers(is_idle=True)) == []
 
 

@@ -276,7 +276,7 @@ def test_of_a_reply_that_has_no_room_only_the_beginning_is_encoded(monkeypatch: 
 
     monkeypatch.setattr(type(tokenizer), "__call__", counted)
     tokens = (*tokenizer("1+2=3", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id)
-    for text, reason in (("1" * 1_000_000, "length"), ("1" * 200, "length"), ("1" * 20, "postponed")):
+    for text, reason in (("1" * 1_000_000, "length"), ("1" * 200, "length"), ("1" * 20, "open")):
         sizes.clear()
         direct: Any = Direct(lambda task, turns, text=text: text)
         talks = EnvironmentTalks(direct, tokenizer, 4)
@@ -285,7 +285,7 @@ def test_of_a_reply_that_has_no_room_only_the_beginning_is_encoded(monkeypatch: 
         talk.know(new_group("g", task))
         assert talk.takes(made.completion(tokens, group_id="g"))
         [done] = talk.answers(is_idle=True)
-        assert done.finish_reason == reason and sum(sizes) <= 32 * 40
+        assert made.end_of(done) == reason and sum(sizes) <= 32 * 40
 
 
 def test_a_run_shows_its_tools_and_answers_calls_in_its_workers() -> None:

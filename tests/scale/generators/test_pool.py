@@ -290,7 +290,7 @@ def test_what_was_aborted_stays_so_when_a_member_is_made_anew(new_pool: Any) -> 
     pool.submit(REQUESTS)
     pool.abort(["s0/4", ("s0/2", 3)])
     found = drain(pool)
-    aborted = {key for key, done in found.items() if done.finish_reason == "aborted"}
+    aborted = {key for key, done in found.items() if done.is_open}
     assert len(made) == 2 and aborted == {("s0/2", 3), *(("s0/4", index) for index in range(6))}
     assert len(found) == 30
 
@@ -342,7 +342,7 @@ def test_any_schedule_with_losses_gives_each_rollout_once_with_the_tokens_of_one
                     key = done.group_id, done.index
                     running.remove(key)  # it comes once, and was asked for
                     assert whole[key][: len(done.token_ids)] == done.token_ids
-                    if done.finish_reason == "aborted":
+                    if done.is_open:
                         request = next(one for one in REQUESTS if one.id == done.group_id)
                         starts = {done.index: done} if done.token_ids else {}
                         waiting.append(replace(request, num_rollouts=1, first_index=done.index, starts=starts))

@@ -166,7 +166,7 @@ def test_a_watch_acts_there_as_here_also_in_place_of_a_lost_one(
     engine = Engine(model, seed=5)
     engine.version = 6
     wanted = by_place(engine.generate(REQUESTS, watch=watch))
-    assert len(wanted) == 5 * (8 + 3) and any(done.finish_reason == "pruned" for done in wanted.values())
+    assert len(wanted) == 5 * (8 + 3) and any(done.is_pruned for done in wanted.values())
     assert by_place(process.generate(REQUESTS, watch=watch)) == wanted
     stream = pool.generate(REQUESTS, watch=watch)
     found = [next(stream) for _ in range(20)]
@@ -279,7 +279,7 @@ def test_any_schedule_of_kills_gives_the_tokens_of_one_engine(
             os.kill(rng.choice(pool._members).generator.pid, signal.SIGKILL)  # type: ignore[attr-defined]
             num_kills += 1
         for done in pool.poll(0.05):
-            if done.finish_reason == "aborted":
+            if done.is_open:
                 request, starts = REQUESTS[int(done.group_id[3:])], {done.index: done} if done.token_ids else {}
                 waiting.append(replace(request, num_rollouts=1, first_index=done.index, starts=starts))
             else:

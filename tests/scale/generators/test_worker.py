@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+from made import end_of
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling, Setting
 from podsrl.policy import load_model, load_tokenizer
-from podsrl.records import decode_completions
+from podsrl.records import decode_rollouts
 from podsrl.scale.generators.child import Service
 from podsrl.scale.generators.weights import SharedWeights, mapped
 from podsrl.scale.generators.worker import Blueprint, Worker
@@ -114,10 +115,10 @@ def test_messages_are_done_between_two_tokens_and_what_ends_says_what_is_left(
     assert (heads[1]["unfinished"], heads[1]["counted"]) == (2, 2)
     assert heads[2]["result"] == weights.table["digest"]
     found = []
-    for reason, left in (("aborted", 1), ("length", 0)):
+    for reason, left in (("open", 1), ("length", 0)):
         head, body = next(answers)
-        [done] = decode_completions(body)
-        assert (done.finish_reason, head["unfinished"], head["counted"]) == (reason, left, 2)
+        [done] = decode_rollouts(body)
+        assert (end_of(done), head["unfinished"], head["counted"]) == (reason, left, 2)
         found.append(done)
     assert found[1].version == 3 and not found[1].versions, "the weights came before its first token"
     service.put({"call": "close"})

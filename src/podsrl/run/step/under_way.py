@@ -232,9 +232,10 @@ class Work:
         return done.is_open and done.index >= self._first_ended.get(done.group_id, math.inf)
 
     def _end(self, done: Rollout) -> None:
-        """It has ended: an open one was aborted, and nobody goes on with it."""
+        if self._is_closed_before(done):
+            done = replace(done, status="failed", invalid_reason="its group was closed before it ended")
         self.talk.over(done)
-        self._ended.append(replace(done, status="failed", invalid_reason="it was aborted") if done.is_open else done)
+        self._ended.append(done)
 
     def _submit(self, requests: Sequence[Request]) -> None:
         if requests:
