@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from podsrl import Completion, Group, Selection, Task
+from podsrl import Group, Rollout, Selection, Task
 from podsrl.config.schema import ModelConfig, OptimConfig
 from podsrl.generate import Engine, Request, Sampling
 from podsrl.policy import load_model, load_tokenizer
@@ -62,9 +62,9 @@ def sample(
     engine: Engine, scorer: Scorer, tokenizer: Any, tasks: Sequence[Task], requests: Sequence[Request]
 ) -> list[Group]:
     """Generate a group of answers for each task and score them."""
-    completions: dict[str, list[Completion]] = {request.id: [] for request in requests}
+    completions: dict[str, list[Rollout]] = {request.id: [] for request in requests}
     for completion in sorted(engine.generate(requests), key=lambda completion: completion.index):
-        completions[completion.request_id].append(completion)
+        completions[completion.group_id].append(completion)
     texts = [
         tokenizer.batch_decode([completion.token_ids for completion in group], skip_special_tokens=True)
         for group in completions.values()
@@ -83,7 +83,7 @@ def describe(step: int, groups: Sequence[Group], selections: Sequence[Selection]
         "step": step,
         "reward": sum(rollout.reward for rollout in rollouts) / len(rollouts),
         "accuracy": sum(rollout.is_correct for rollout in rollouts) / len(rollouts),
-        "answers": [list(rollout.completion.token_ids) for rollout in rollouts],
+        "answers": [list(rollout.token_ids) for rollout in rollouts],
         "kept": [list(chosen.kept) for chosen in selections],
     }
 

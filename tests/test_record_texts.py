@@ -27,7 +27,7 @@ def cells(table: str) -> list[list[str]]:
 
 def test_records_are_one_short_line_whatever_their_size() -> None:
     long = made.rollout(0.5, 5000, text="x" * 5000)
-    assert repr(long) == "Rollout('q', index 0, 5000 tokens, stop)"
+    assert repr(made.completion((7,) * 5000)) == "Rollout('q', index 0, 5000 tokens, stop)"
     assert repr(long) == f"Rollout(reward 0.5, wrong, '{'x' * 29}…{'x' * 28}')"
     assert repr(GROUP) == "Group('s1/0/7+5', 3 rollouts, 1 correct)"
     assert repr(CHOSEN) == "Selection('s1/0/7+5', 2 of 3 kept)"

@@ -42,6 +42,7 @@ def line_of(rewards: list[float], advantages: list[float] | None = None, **chang
     return written(group_line(1, group, kept, samples_of(group, kept, own)))
 
 
+FAILED: Any = {"status": "failed", "invalid_reason": "short raised"}
 FOUR = replace(
     group_of([]),
     rollouts=(

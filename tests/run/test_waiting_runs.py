@@ -77,7 +77,7 @@ def test_the_numbers_of_a_step() -> None:
     assert sum(line["groups/resumed"] for line in said) >= 2
     assert [line["tokens/resumed"] for line in said[1:]] == [line["tokens/postponed"] for line in said[:-1]]
     trained = sum(len(one.token_ids) for each in found for group in each.groups for one in group.rollouts)
-    waiting = sum(len(done.token_ids) for each in trainer.desk.waiting for done in each.completions)
+    waiting = sum(len(done.token_ids) for each in trainer.desk.waiting for done in each.rollouts)
     assert sum(line["tokens/generated"] for line in said) == trained + waiting
     assert said[-1]["tokens/postponed"] == waiting
     plain = lines(steps(run(*SIZES), 1))[0]

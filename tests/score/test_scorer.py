@@ -2,6 +2,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 

@@ -8,6 +8,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,13 +19,13 @@ from podsrl.lib.parts import make_parts
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
-from podsrl.systems.adhint import Halves, Hints, begun, share_at
+from podsrl.systems.adhint import SHARE, Halves, Hints, begun, share_at
 from podsrl.tasks.arithmetic import addition_task, worked_solution
 from podsrl.tasks.step_judge import judge_steps
 from podsrl.tasks.step_judge import worked_solution as worked_story
 from podsrl.tasks.steps import load_steps
 from podsrl.tasks.stream import Stream
-from podsrl.types import Group, Selection, Task
+from podsrl.types import Group, Notes, Selection, Task
 from podsrl.update import group_advantages
 from population import Population, simulate
 from runs import config_of, timeless
@@ -188,11 +189,11 @@ def test_each_round_asks_at_the_share_that_the_rounds_before_point_to() -> None:
     [second] = part.rollouts(view(round=1, groups=(of,)), [])
     first_share = share_at(0.5, [(0.0, False)] * 3)
     assert (second.num_rollouts, second.joins, second.start) == (3, "q", "One. Two 2.")
-    assert second.start_share == first_share and second.origin == f"share {first_share:.6f}"
-    hinted = [replace(made_up_groups.rollout(i, is_correct=i < 5), origin=second.origin) for i in range(3, 6)]
+    assert second.start_share == first_share and second.notes == Notes({SHARE: [first_share]})
+    hinted = [replace(made_up_groups.rollout(i, is_correct=i < 5), notes=second.notes) for i in range(3, 6)]
     of = of.with_more(hinted)
     [third] = part.rollouts(view(round=2, groups=(of,)), [])
-    own = round(first_share, 6)
+    own = float(np.float32(first_share))
     assert third.start_share == share_at(0.5, [*[(0.0, False)] * 3, (own, True), (own, True), (own, False)])
     assert part.rollouts(view(round=3, groups=(of.with_more([replace(hinted[0]) for _ in range(3)]),)), []) == []
     [easy] = part.rollouts(view(round=1, groups=(right_of("q", 3, 3, index=2),)), [])

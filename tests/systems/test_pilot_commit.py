@@ -162,7 +162,7 @@ def test_groups_grow_over_steps_and_every_token_counts_once(tmp_path: Path) -> N
     ended = sum(
         len(one.token_ids) for result in found for group in (*result.groups, *result.left_out) for one in group.rollouts
     )
-    waiting = sum(len(done.token_ids) for each in run.desk.waiting for done in each.completions)
+    waiting = sum(len(done.token_ids) for each in run.desk.waiting for done in each.rollouts)
     assert sum(line["tokens/generated"] for line in said) == ended + waiting
     names = [group.id for result in found for group in (*result.groups, *result.left_out)]
     assert len(set(names)) == len(names)

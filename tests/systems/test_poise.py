@@ -125,7 +125,7 @@ def test_a_step_without_features_names_the_part_that_keeps_them() -> None:
         Probe().learn([group("q", [rollout(i, is_correct=i == 0) for i in range(2)])])
 
 
-def shown(count: int, hidden: list[list[float]], logits: list[list[float]], before: list[tuple[float, ...]]) -> Live:
+def shown(count: int, hidden: list[list[float]], logits: list[list[float]], before: list[Any]) -> Live:
     """Two rollouts of a group; both are on one row where there is only one."""
     rows = torch.tensor([0, len(hidden) - 1])
     return Live(
@@ -135,7 +135,7 @@ def shown(count: int, hidden: list[list[float]], logits: list[list[float]], befo
         row_of=rows,
         logits=torch.tensor(logits),
         hidden=torch.tensor(hidden),
-        notes=[Notes({NOTE: each} if each else {}) for each in before],
+        notes=[Notes({NOTE: each} if len(each) else {}) for each in before],
         tokens=lambda key: np.zeros(count, np.int32),
         stop_ids=frozenset(),
     )
@@ -148,7 +148,8 @@ def test_features_by_hand() -> None:
     even, sure = [0.0, 0.0, -1e9], [0.0, -1e9, -1e9]
     first = part.look(shown(0, [[1.0, 2.0]], [sure], [(), ()]))
     assert [note.key for note in first] == [("q", 0), ("q", 1)]
-    assert first[0].values == first[1].values == pytest.approx((1, 2, 1, 2, 0, 0, 0))
+    for note in first:
+        assert note.values == pytest.approx((1, 2, 1, 2, 0, 0, 0))
     second = part.look(shown(2, [[3.0, 4.0], [5.0, 6.0]], [even, sure], [note.values for note in first]))
     ln2 = float(np.log(2))
     assert second[0].values == pytest.approx((1, 2, 3, 4, ln2, ln2 / 2, ln2))

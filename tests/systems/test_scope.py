@@ -34,13 +34,10 @@ ON = ("systems=scope", "options.scope.repair=podsrl.tasks.arithmetic:repair", "s
 
 def rollout(index: int, text: str, **changes: Any) -> Rollout:
     ids = (*TOKENIZER(text, add_special_tokens=False)["input_ids"], TOKENIZER.eos_token_id)
-    done = Rollout(
-        group_id="g", index=index, token_ids=ids, logprobs=tuple(-0.1 * i for i in range(len(ids))), version=3,
-        finish_reason="stop",
-    )  # fmt: skip
-    return Rollout(
-        **({"completion": done, "text": text, "reward": 0.0, "parts": {}, "is_correct": text == RIGHT} | changes)
-    )
+    logprobs = tuple(-0.1 * i for i in range(len(ids)))
+    plain: Any = {"group_id": "g", "index": index, "token_ids": ids, "logprobs": logprobs, "version": 3}
+    judged = {"finish_reason": "stop", "text": text, "reward": 0.0, "is_correct": text == RIGHT}
+    return Rollout(**(plain | judged | changes))
 
 
 def group_of(*texts: str) -> Group:

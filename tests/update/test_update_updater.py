@@ -8,7 +8,7 @@ import torch
 from tiny import make_model, make_rows
 from torch import Tensor, nn
 
-from made import sample
+from made import ended, sample
 from podsrl.config.schema import OptimConfig
 from podsrl.errors import UsageError
 from podsrl.update import ALGORITHMS, NAMED_LOSSES, Batch, LossSpec, Updater, head_path, make_batch, policy_loss
@@ -129,9 +129,7 @@ def test_a_step_without_any_signal_changes_nothing() -> None:
 def test_rows_without_completion_tokens_count_as_rows_and_are_never_run() -> None:
     losses = []
     for rows in ([(3, 4)], [(3, 4), ()]):
-        batch = make_batch(
-            [sample((1, 2), tokens, status="open", finish_reason=None) for tokens in rows], pad_token_id=0
-        )
+        batch = make_batch([sample((1, 2), tokens, **ended("open")) for tokens in rows], pad_token_id=0)
         stats = updater(make_model(), micro_batch_tokens=4).forward_backward(batch)
         assert stats.num_trained_rows == 1
         losses.append(stats.loss)

@@ -163,7 +163,7 @@ def share_at(target: float, seen: Sequence[tuple[float, bool]]) -> float:
 
 def begun(ask: Ask, solution: str, share: float) -> Ask:
     """The ask with that share of a solution as the beginning of its answers; as it is where the share is 0."""
-    return replace(ask, start=solution, start_share=share, origin=f"hint {share:.0%}") if share else ask
+    return replace(ask, start=solution, start_share=share, origin="hint") if share else ask
 
 
 class Halves:

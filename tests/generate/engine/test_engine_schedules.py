@@ -194,7 +194,7 @@ class Schedule:
     wanted: dict[Key, Story] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
     """Group's id -> what was asked of it first."""
-    ended: dict[Key, FinishReason] = field(default_factory=dict)
+    ended: dict[Key, str] = field(default_factory=dict)
     found: dict[Key, Rollout] = field(default_factory=dict)
     watch: Watch | None = None
     at: frozenset[int] | None = None

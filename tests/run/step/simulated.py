@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from made import ended
 from podsrl.config.schema import OrderConfig
 from podsrl.control import Ask, View
 from podsrl.control.close import Certain
@@ -106,7 +105,7 @@ class Simulated(Generator):
                     marks.append((job.num_tokens, self.version))
                 job.num_tokens += num_steps
             for job in [job for job, end in self._running.items() if job.num_tokens == end]:
-                self._end(job, "stop")
+                self._end(job)
         found, self._ended = self._ended, []
         return found
 
@@ -124,7 +123,7 @@ class Simulated(Generator):
             if wanted & {job.request_id, (job.request_id, job.index)}:
                 if job not in self._running:
                     self._scheduler.withdraw([job])
-                self._end(job, "open")
+                self._end(job, is_open=True)
 
     def load_weights(self, named_tensors: Any, version: int) -> None:
         assert not self._begun or "load" in self.abilities
@@ -133,7 +132,7 @@ class Simulated(Generator):
     def close(self) -> None:
         """It holds nothing."""
 
-    def _end(self, job: Job, reason: Any) -> None:
+    def _end(self, job: Job, *, is_open: bool = False) -> None:
         if self._running.pop(job, None) is not None:
             self._scheduler.finish(job)
         _, marks = self._begun.pop(job)
@@ -145,7 +144,8 @@ class Simulated(Generator):
                 index=key[1],
                 token_ids=tuple(token(key, place) for place in range(size)),
                 logprobs=(0.0,) * size,
-                **ended(reason),
+                status="open" if is_open else "done",
+                finish_reason=None if is_open else "stop",
                 version=versions[0] if versions else self.version,
                 versions=tuple(versions) if len(set(versions)) > 1 else (),
             )

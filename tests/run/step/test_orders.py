@@ -73,7 +73,7 @@ def check_group(run: Run, each: Any, found: Counter[Key]) -> None:
 
 
 def begun(opens: Any) -> list[Key]:
-    return [(done.group_id, done.index) for each in opens for done in each.completions]
+    return [(done.group_id, done.index) for each in opens for done in each.rollouts]
 
 
 def check(order: OrderConfig, seed: int) -> None:

@@ -34,7 +34,7 @@ def run_of(seed: int, order: OrderConfig, draw: Callable[[random.Random], int], 
 
 
 def tokens_of(each: Open) -> dict[Key, int]:
-    return {(place_of(each.group.id), done.index): len(done.token_ids) for done in each.completions}
+    return {(place_of(each.group.id), done.index): len(done.token_ids) for done in each.rollouts}
 
 
 def step(run: Run) -> list[str]:
