@@ -18,7 +18,7 @@ asks the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -26,8 +26,7 @@ import numpy as np
 
 from podsrl.config.schema import DEFAULT_COSTS, CostsConfig
 from podsrl.lib.seeds import derive
-from podsrl.lib.watch import End, Fork, Live, Note
-from podsrl.types import Ask, Group, Rollout, Task
+from podsrl.types import Group, Task
 
 
 class Stream(Protocol):
@@ -93,29 +92,6 @@ class View:
         return replace(self, round=self.round + 1, groups=tuple(latest.values()), waiting=waiting)
 
 
-Enough = Callable[[View], int]
-"""How many new groups this round asks for; 0: none."""
-Questions = Callable[[View, int], Sequence[int]]
-"""Places of exactly that many questions in the training set."""
-Rollouts = Callable[[View, Sequence[Ask]], Sequence[Ask]]
-"""The asks with their final numbers of rollouts, in any order; it may leave some out, and add some that join groups."""
-Guide = Callable[[View, Sequence[Ask]], Sequence[Ask]]
-"""The asks, some with a `prompt` and an `origin` of their own; it may cut one that joins a group into several."""
 Close = Callable[[View, Group], bool]
 """Whether a group has enough. It holds the rollouts that have ended so far, in the order of their indices; some may be
 missing. What is enough has to stay enough when more come in between, so the answer tells what nobody needs."""
-Look = Callable[[Live], Iterable[End | Fork | Note]]
-"""What becomes of running rollouts: which end now, without a reward, and which of the others get siblings that go on
-from the same tokens. An object with `together(rollouts)` may postpone some, and is asked then: of the rollouts of a
-group, ended or postponed, which indices go on."""
-Keep = Callable[[View], Sequence[str]]
-"""Ids of the groups that are trained on; the others are left out and counted, and parts learn from them."""
-Recall = Callable[[View], Sequence[Group]]
-"""Groups of earlier steps that are trained on besides those of the view, with the log-probs and versions of the policy
-that made them. What it gives it has kept itself, in `learn`; its state may hold groups."""
-Wait = Callable[[View], Sequence[str]]
-"""After the last round: ids of groups of the step, and of those that wait, which later steps may ask more of; they are
-not trained on in this one. Those that waited and do so no more are left out."""
-Repair = Callable[[View, Group], Sequence[Rollout]]
-"""Of a group whose rollouts are all judged: completions with its next indices, made of its own rollouts and of given
-tokens (`Rollout.given`). They are judged and join it; no accuracy counts them."""
