@@ -162,7 +162,7 @@ _KINDS: Mapping[Any, Callable[[str], Column]] = {
     int | None: lambda name: _Numbers(
         name, np.int64, lambda n: -1 if n is None else n, lambda n: None if n == -1 else n
     ),
-    float: lambda name: _Numbers(name, np.float64),
+    float: lambda name: _Numbers(name, np.float64, read=lambda n: n if n == n else math.nan),  # which equals itself
     str: _Texts,
     str | None: _Texts,
     tuple[int, ...]: lambda name: _Rows(name, np.int64),

@@ -12,16 +12,15 @@ Groups of one step may differ in size.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from podsrl.errors import short
+from podsrl.lib.notes import NO_NOTES as NO_NOTES
+from podsrl.lib.notes import Notes as Notes
 from podsrl.lib.text import html_table, prompt_text
 
 Status = Literal["open", "done", "pruned", "failed"]
@@ -38,7 +37,6 @@ pruned: it was ended before it had a reward."""
 Heard = tuple[tuple[bool, ...], float]
 """Calls and reward of a turn that an environment has heard, as in `Turn`."""
 
-_Numbers = NDArray[np.float32]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -69,49 +67,6 @@ class Parent:
     """Of the other."""
     num_tokens: int
     """How many of its first tokens they share, those included that it has from its own parent; at least 0."""
-
-
-class Notes(Mapping[str, _Numbers]):
-    """Arrays with names, float32 and of any shapes; equal ones have equal names, shapes and numbers.
-
-    Example:
-        >>> Notes({"hint": [0.5]}).having("hidden", np.zeros((2, 3)))
-        Notes(hint [1], hidden [2, 3])
-    """
-
-    __slots__ = ("_arrays",)
-
-    def __init__(self, arrays: Mapping[str, ArrayLike] = MappingProxyType({})) -> None:
-        self._arrays = {name: np.array(values, dtype=np.float32) for name, values in arrays.items()}
-
-    def having(self, name: str, values: ArrayLike) -> Notes:
-        """The same with one more, or in place of the one with that name."""
-        found = Notes({name: values})
-        found._arrays = {**self._arrays, **found._arrays}
-        return found
-
-    def __getitem__(self, name: str) -> _Numbers:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Notes):
-            return NotImplemented
-        return self.keys() == other.keys() and all(np.array_equal(self[name], other[name]) for name in self)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._arrays))
-
-    def __repr__(self) -> str:
-        return f"Notes({', '.join(f'{name} {list(values.shape)}' for name, values in self.items())})"
-
-
-NO_NOTES = Notes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ def test_right_completions_pass_in_the_order_in_which_they_come(form: type[Alter
         (second(finish_reason="eos"), ["'eos'", "stop, length"]),
         (second(finish_reason=None), ["done with finish_reason = None", "stop, length"]),
         (second(status="aborted"), ["'aborted'", "open, done, pruned, failed"]),
-        (second(status="open"), ["open with finish_reason = 'length'", "None"]),
+        (second(status="open"), ["open with finish_reason = 'stop'", "None"]),
         (lambda found: [{"a": 1}], ["{'a': 1}", "Rollout"]),
     ],
 )

@@ -67,7 +67,7 @@ def test_no_share_of_a_start_is_no_start() -> None:
 def test_a_start_that_leaves_no_room_is_asked_plainly_and_counted() -> None:
     short = ("rollouts.max_new_tokens=3", share(0.9))
     result = training_step(Trainer(config_of(*short)))
-    assert {r.origin for g in result.groups for r in g.rollouts} == {"", "guide_too_long"}
+    assert {r.origin for g in result.groups for r in g.rollouts} == {"", "guide too long"}
     assert step_metrics(result)["rollouts/guide_too_long"] == 12
     assert not any(r.given for g in result.groups for r in g.rollouts)
 

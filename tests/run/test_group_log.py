@@ -188,7 +188,7 @@ def test_a_reward_that_is_nan_counts_as_none() -> None:
         {"is_correct": 1},
         {"invalid_reason": 7},
         {"drop_reason": 7},
-        {"finish_reason": None},
+        {"finish_reason": 1},
         {"origin": 7},
     ],
 )

@@ -21,7 +21,7 @@ from podsrl.systems.scope import Scope
 from podsrl.tasks import arithmetic, step_judge
 from podsrl.tasks.arithmetic import addition_task
 from podsrl.tasks.steps_solutions import STYLES, solution
-from podsrl.types import Group, Rollout, Task
+from podsrl.types import Group, Parent, Rollout, Task
 from runs import config_of
 from tests.systems.made_up_groups import view
 from tests.systems.whole_steps import check_refused, check_resumed, forbid_draws, lines, steps
@@ -69,7 +69,7 @@ def test_at_most_a_share_is_repaired_and_nothing_too_long_or_asked_otherwise() -
     assert [done.index for done in scope().repair(view(), group)] == [4, 5]
     assert len(scope(share=0.25).repair(view(), group)) == 1 and len(scope(share=1.0).repair(view(), group)) == 3
     assert scope(most_tokens=len(group.rollouts[0].token_ids) - 1).repair(view(), group) == []
-    for changes in ({"origin": "fork"}, {"prompt_ids": (1, 2)}, {"invalid_reason": "lost"}, {"is_correct": True}):
+    for changes in ({"parent": Parent(0, 1)}, {"prompt_ids": (1, 2)}, {"invalid_reason": "lost"}, {"is_correct": True}):
         changed = replace(group, rollouts=tuple(replace(one, **changes) for one in group.rollouts))
         assert scope().repair(view(), changed) == [], changes
     cut = tuple(replace(one, finish_reason="length") for one in group.rollouts)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from podsrl.lib.notes import Notes
 from podsrl.lib.seeds import hash_bits
-from podsrl.types import Notes
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -48,7 +48,6 @@ class RecordedRollout:
     is_correct: StrictBool
     invalid_reason: Text | None
     num_tokens: StrictInt
-    status: Text
     finish_reason: Text | None
     is_kept: Annotated[StrictBool, Field(alias="kept")]
     drop_reason: Text | None
@@ -57,6 +56,8 @@ class RecordedRollout:
     version: StrictInt | tuple[StrictInt, ...] | None = None
     """Optimizer steps before the weights that made it, or one number per token where they changed meanwhile; None in a
     log that does not say."""
+    status: Text = "done"
+    """As `Rollout.status`; so in a log that does not say."""
     origin: Text = ""
     """In which other way than the group's it was asked, as `Rollout.origin`."""
     given: tuple[tuple[StrictInt, StrictInt], ...] = ()

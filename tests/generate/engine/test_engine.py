@@ -129,7 +129,7 @@ def test_a_prompt_that_gives_nan_logits_ends_its_own_rows_only(qwen2: Any) -> No
     found = run(poisoned(qwen2, poison), wanted)
     for index in range(3):
         bad = found.pop(("bad", index))
-        assert (bad.finish_reason, bad.token_ids, bad.logprobs) == ("invalid", (), ())
+        assert (bad.status, bad.token_ids, bad.logprobs) == ("failed", (), ())
     assert tokens(found) == tokens(healthy)
     assert {completion.finish_reason for completion in found.values()} == {"length"}
 

@@ -261,7 +261,11 @@ def test_tool_calls_and_results_are_the_whole_conversation_through_the_template(
         own = {"tools": shown.shown_tools, "tokenize": False, "add_generation_prompt": bool(read)}
         said = tokenizer.decode((*prompt_ids(shown, task), *done.token_ids))
         assert said == tokenizer.apply_chat_template(messages, **own).removesuffix("" if read else "\n")
-    assert done.finish_reason == "stop" and done.calls == (True, False, True) and len(done.given) == 2
+    assert (
+        done.finish_reason == "stop"
+        and [call for turn in done.turns for call in turn.calls] == [True, False, True]
+        and len(done.given) == 2
+    )
     stops = [token for token in done.token_ids if token == tokenizer.eos_token_id]
     assert len(stops) == len(turns) + 1 + 2  # of the turns and of the results, and none that a result spells
 

@@ -112,7 +112,7 @@ def test_broken_weights_are_told_by_the_rollouts_and_not_here(make_model: Callab
     with torch.no_grad():
         model.model.norm.weight.fill_(torch.nan)
     (done,) = Engine(model).generate([Request("a", (5, 7), 1, Sampling(max_new_tokens=3, stop_token_ids=()))])
-    assert done.finish_reason == "invalid"
+    assert (done.status, done.invalid_reason) == ("failed", "the model's logits were no numbers")
 
 
 def test_what_a_device_raises_is_not_taken_for_the_models_fault(make_model: Callable[..., Any]) -> None:
