@@ -111,7 +111,7 @@ def test_merging_goes_down_into_sections_and_replaces_values() -> None:
         ("num_prompts=4", "unknown key 'num_prompts'. Did you mean 'rollouts.num_prompts'?"),
         ("optim.kl_beta=0.1", "unknown key 'optim.kl_beta'. Did you mean 'loss.kl_beta'?"),
         ("eval.every_second=3", "unknown key 'eval.every_second'. Did you mean 'eval.every_seconds'?"),
-        ("select.zzz=4", "unknown key 'select.zzz'. Known: num_chunks, num_kept, options, rule."),
+        ("select.zzz=4", "unknown key 'select.zzz'. Known: num_chunks, num_kept, options, rule, ties."),
     ],
 )
 def test_an_unknown_key_names_the_nearest_and_a_right_name_its_right_section(flag: str, hint: str) -> None:

@@ -79,6 +79,7 @@ OUT_OF_RANGE: dict[str, dict[str, Sequence[Any]]] = {
     "arrol": {"at": [0], "keep": (0, 1.1), "by": ["step"], "target": [2], "least": [0.5], "prior": [0]},
     "poise": {"at": ([0], [2.5]), "ridge": [0.0], "window": [1], "warm_steps": [0]},
     "scope": {"share": (0, 1.5)},
+    "prof": {"wrong": ["best"]},
     "pilot_commit": {
         **{"pilots": (1, 2.5), "lower": (-0.1, 1.0), "upper": (-0.1, 1.0, 0.9), "wide": (0, 65), "rounds": (1, 16)},
         **{"most_age": [0], "size": [0]},
@@ -94,6 +95,7 @@ NEEDED = {
     "trace": {"at": [8]},
     "pilot_commit": {"pilots": 2},
     "scope": {"repair": "podsrl.tasks.arithmetic:repair"},
+    "prof": {"score": "podsrl.tasks.arithmetic:right_steps"},
 }
 """System -> options without a default."""
 

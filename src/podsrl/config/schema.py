@@ -266,6 +266,9 @@ class SelectConfig(Section):
     num_kept: NumKept = 16
     """Rollouts trained on per question (with "max_signal" at most): the paper's m, at most as many as are generated; or
     a share of each group, such as 0.25: of g rollouts max(2, round(0.25 · g)) are kept."""
+    ties: Literal["position", "short", "likely", "unlikely"] = "position"
+    """Which of equal rewards are kept: the first, those with the fewest drawn tokens, or those whose tokens were the
+    likeliest or the least likely, by their mean. With "max_variance", "max_signal" and "drop_surplus"."""
     num_chunks: Count = 1
     """Divide each group into this many equal chunks of consecutive rollouts; select and normalise within each chunk
     (the paper's multi-GPU settings: 512 -> 128 as 4 chunks of 128 -> 32)."""

@@ -47,6 +47,8 @@ WORDS = {
     "judged_singly": "rollouts are judged one by one",
     "one_process": "one process trains, which sees what others write and what is whole first",
     "free_indices": "a group's next index is free for a fork",
+    "first_of_equals": "the rule keeps the first of equal rewards",
+    "free_ties": "nothing else decides which of equal rewards are kept",
     "no_stop_strings": "no stop string may reach across a token that was set",
 }
 """What a part or an option may need, and another one break; in words."""
@@ -70,6 +72,7 @@ MOMENTS: Mapping[str, Moment] = {
         _moment("recall", "view"),
         _moment("wait", "view", "settled_steps"),
         _moment("repair", "view group", breaks="equal_groups settled_steps"),
+        _moment("prefer", "groups", "first_of_equals free_ties", "kept_alone"),
         _moment("shape", "groups selections advantages", breaks="kept_alone", is_shared=True),
         _moment("bound", "groups selections"),
     )
@@ -94,6 +97,7 @@ _SYSTEMS = {
     "nudgerl": "nudgerl:Nudge,Contexts",
     "pilot_commit": "pilot_commit:Pilot",
     "poise": "poise:States,Probe",
+    "prof": "prof:Prof",
     "reinforce_ada": "reinforce_ada:Seek,PoolMean",
     "sapo": "sapo:Swarm",
     "scope": "scope:Scope",

@@ -7,7 +7,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, repeat
 from typing import cast
 
 import torch
@@ -22,7 +22,13 @@ from podsrl.types import DropReason, Group, Selection, made_up_group
 
 
 def select_groups(
-    groups: Sequence[Group], rule: Rule, num_kept: float, *, num_chunks: int = 1, generator: Generator | None = None
+    groups: Sequence[Group],
+    rule: Rule,
+    num_kept: float,
+    *,
+    num_chunks: int = 1,
+    generator: Generator | None = None,
+    preferences: Sequence[Sequence[float]] | None = None,
 ) -> list[Selection]:
     """Choose the rollouts of each group that go to the update.
 
@@ -45,6 +51,8 @@ def select_groups(
             the share of its rollouts, invalid ones included, as in `podsrl.config.bounds.kept_of`.
         num_chunks: c, how many equal chunks of consecutive rollouts each group is cut into; divides its size.
         generator: handed to the rule; the draws depend on the groups and their order alone.
+        preferences: for each rollout of each group a number. The rule sees those with larger numbers first, so that
+            one which keeps the first of equal rewards keeps them; None: in the order of the group.
 
     Returns:
         One selection for each group, in the same order; kept and dropped partition its rollouts.
@@ -58,15 +66,15 @@ def select_groups(
         raise UsageError(f"num_kept = {num_kept}; wanted at least 1 rollout of a group, or a share between 0 and 1")
     chunks_P = [_chunks(group, num_chunks) for group in groups]
     pools = [
-        _Pool(group, _valid_rollouts(group, chunk), kept_of(num_kept, len(chunk)))
-        for group, chunks in zip(groups, chunks_P, strict=True)
+        _Pool(group, _valid_rollouts(group, chunk, own), kept_of(num_kept, len(chunk)))
+        for group, chunks, own in zip(groups, chunks_P, preferences or repeat(None, len(groups)), strict=True)
         for chunk in chunks
     ]
     if reads_groups(rule):
         kept = _by_groups(pools, rule, generator)
     else:
         kept = _by_rewards(pools, cast(SelectionRule, rule), generator)
-    of_pools = iter(zip(pools, kept, strict=True))
+    of_pools = iter(zip(pools, map(sorted, kept), strict=True))
     return [
         _selection(group, chunks if num_chunks > 1 else (), list(islice(of_pools, len(chunks))))
         for group, chunks in zip(groups, chunks_P, strict=True)
@@ -88,7 +96,7 @@ def try_rule(rule: Rule, num_rollouts: int, num_kept: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """The rollouts among which a rule chooses: the valid ones of a group, or of one of its chunks."""
+    """The rollouts among which a rule chooses: the valid ones of a group, or of one of its chunks, in its order."""
 
     group: Group
     valid: list[int]
@@ -109,8 +117,10 @@ def _chunks(group: Group, num_chunks: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(everything[start : start + size]) for start in range(0, len(everything), size))
 
 
-def _valid_rollouts(group: Group, chunk: Sequence[int]) -> list[int]:
+def _valid_rollouts(group: Group, chunk: Sequence[int], preference: Sequence[float] | None) -> list[int]:
     valid = [i for i in chunk if group.rollouts[i].is_valid]
+    if preference is not None:
+        valid.sort(key=preference.__getitem__, reverse=True)  # which leaves equal ones in their order
     for i in valid:
         if not math.isfinite(group.rollouts[i].reward):
             raise UsageError(

@@ -175,6 +175,18 @@ def repair(task: Task, answer: str) -> tuple[int, str] | None:
     return len(" ".join(words[:same])) + 1, " ".join(right[same:])
 
 
+def right_steps(task: Task, answer: str) -> float:
+    """The share of the careful solution's steps, its words before "Answer:", that an answer has in its place, 0 .. 1.
+
+    Example:
+        >>> right_steps(addition_task(47, 85), "7+5=12 4+8+1=12 Answer: 132.")
+        0.5
+    """
+    right, _, _ = worked_solution(task).partition(" Answer:")
+    pairs = list(zip(right.split(" "), [*answer.split(" "), *[""] * len(right)], strict=False))
+    return sum(one == other for one, other in pairs) / len(pairs)
+
+
 def first_words(task: Task) -> list[str]:
     """Two hints at an addition: the first word of its careful solution, and the first two.
 

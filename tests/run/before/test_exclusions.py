@@ -161,22 +161,26 @@ NEEDED = {
     "judged_singly": {"close"},
     "one_process": {"order.take"},
     "free_indices": set[str](),
+    "first_of_equals": {"prefer", "select.ties"},
+    "free_ties": {"prefer"},
     "no_stop_strings": set[str](),
 }
 """Word -> moments and options that need it."""
-READING = {"enough", "questions", "rollouts", "guide", "keep", "shape"}
+READING = {"enough", "questions", "rollouts", "guide", "keep", "prefer", "shape"}
 BROKEN = {
     "equal_groups": {"close", "repair"},
     "whole_groups": {"close"},
     "settled_steps": {"order.ahead", "close", "repair"},
     "asked_once": {"enough", "rollouts"},
     "fixed_sizes": {"rollouts"},
-    "kept_alone": {*READING, "select.rule", "select.num_kept", "loss.advantage"},
+    "kept_alone": {*READING, "select.rule", "select.num_kept", "select.ties", "loss.advantage"},
     "one_version": {"order.rest"},
     "one_turn": {"task.environment"},
     "judged_singly": {"the reward function"},
     "one_process": {"2 processes"},
     "free_indices": set[str](),
+    "first_of_equals": {"select.rule"},
+    "free_ties": {"select.ties"},
     "no_stop_strings": {"rollouts.stop_strings"},
 }
 """Word -> moments and options that break it."""
@@ -207,6 +211,7 @@ THINGS = (
     option("select.num_chunks", "select.num_chunks=2"),
     option("select.rule", "select.rule=max_reward"),
     option("", "select.rule=max_signal"),
+    option("select.ties", "select.ties=short"),
     option("select.num_kept", "select.num_kept=0.5"),
     option("select.num_kept", "select.num_kept=32"),
     option("rollouts.stop_strings", "rollouts.stop_strings=['x']"),

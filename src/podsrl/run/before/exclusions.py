@@ -11,6 +11,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.moments import WORDS
 from podsrl.lib.parts import Parts
 from podsrl.score import Environment, Scorer
+from podsrl.select.ties import KEEP_FIRST
 from podsrl.update.advantage import Advantage, reads_groups
 
 
@@ -85,6 +86,10 @@ def _of_options(config: RunConfig, advantage: Advantage, num_processes: int) -> 
         yield Claim(f"{num_processes} processes", breaks=_words("one_process"))
     if select.rule not in ("max_variance", "max_signal"):
         yield Claim(f"select.rule = {select.rule!r}", breaks=_words("kept_alone"))
+    if select.rule not in KEEP_FIRST:
+        yield Claim(f"select.rule = {select.rule!r}", breaks=_words("first_of_equals"))
+    if select.ties != "position":
+        yield Claim(f"select.ties = {select.ties!r}", _words("first_of_equals"), _words("free_ties kept_alone"))
     if isinstance(select.num_kept, float) or select.num_kept >= rollouts.num_rollouts:
         who = f"select.num_kept = {select.num_kept} of rollouts.num_rollouts = {rollouts.num_rollouts}"
         yield Claim(who, breaks=_words("kept_alone"))

@@ -80,6 +80,7 @@ def without_effect(config: RunConfig, num_processes: int) -> dict[str, str]:
         ("rollouts.kv_cache_bytes", rollouts.generator.startswith("vllm+"), "servers bound their memory themselves"),
         *((f"costs.{name}", not reads_costs(config) and not has_own, _NO_PRICE) for name in CostsConfig.model_fields),
         ("select.rule", keeps_all, "select.num_kept = rollouts.num_rollouts, so every rule keeps all"),
+        ("select.ties", keeps_all, "select.num_kept = rollouts.num_rollouts, so every rule keeps all"),
         ("select.num_kept", keeps_whole and grows_groups(parts), "select.rule = 'keep_all' keeps every group whole"),
         *((f"loss.{name}", is_on_policy, _RATIOS) for name in ("clip", "clip_low", "clip_high")),
         *((f"correct.{name}", is_on_policy, _RATIOS) for name in CorrectConfig.model_fields),

@@ -60,6 +60,7 @@ from podsrl.run.step.wiring import (
 from podsrl.scale.processes import Processes, join_processes
 from podsrl.score import ScoreStats
 from podsrl.select.groups import select_groups
+from podsrl.select.ties import preferred
 from podsrl.sync.digest import weights_digest
 from podsrl.types import Group, Sample, Selection
 from podsrl.update import Batch, UpdateStats, shape_advantages, step_advantages, to_samples
@@ -208,6 +209,7 @@ class Trainer:
                 options.kept_of_chunk,
                 num_chunks=options.num_chunks,
                 generator=selection_generator(self.config.seed, step),
+                preferences=preferred(groups, options.ties, self.parts.systems.one("prefer")),
             )
             check_same_choice(selections, options.rule, self.processes)
             return selections
