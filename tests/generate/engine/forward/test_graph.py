@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from podsrl.errors import UsageError
 from podsrl.generate import Engine, Request, Sampling
@@ -138,3 +139,45 @@ def test_a_step_that_computes_something_else_is_not_taken(monkeypatch: pytest.Mo
     model = small()
     assert choose_forward(model).name == "fast"
     assert "is not its plain forward" in str(why_no_graph(model))
+
+
+class Counted(TorchDispatchMode):
+    """Counts what computes: no views and no new memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        if not function.is_view and "empty" not in str(function):
+            self.names.append(str(function))
+        return found
+
+
+def test_a_step_is_nine_operations_per_layer_and_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five kernels and four products; beside them the embedding, the last norm and the head."""
+    from podsrl.generate.engine.forward import kernels
+
+    launched, counts = list[str](), dict[int, tuple[int, int]]()
+    forwards = {
+        layers: choose_forward(new_model("qwen2", **SMALL | {"num_hidden_layers": layers}), "graph")
+        for layers in (1, 2)
+    }
+    for name in ("_add_norm", "_turn", "_attend", "_gate"):
+
+        class Launches:
+            def __getitem__(self, grid: Any, name: str = name) -> Any:
+                launched.append(name)
+                return lambda *args, **options: None  # what it computes has tests of its own
+
+        monkeypatch.setattr(kernels, name, Launches())
+    for layers, forward in forwards.items():
+        pool = KVPool(forward.layout)
+        pool.reserve(1, 8)
+        forward(Step(torch.tensor([3]), torch.tensor([4]), 5, want_hidden=False), pool)
+        launched.clear()
+        with torch.inference_mode(), Counted() as counted:
+            forward._run(8)  # type: ignore[attr-defined]
+        counts[layers] = len(launched), len(counted.names)
+    assert counts == {1: (6, 6), 2: (11, 10)}  # kernels, and operations of torch
