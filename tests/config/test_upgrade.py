@@ -230,6 +230,12 @@ def test_every_class_is_one_of_a_system_and_every_class_of_a_system_has_an_older
     assert _DECIDES.keys() | later == {place for places in SYSTEMS.values() for place in places}
 
 
+def test_a_table_of_an_older_part_is_answered_with_todays() -> None:
+    with pytest.raises(UsageError, match=r"\[options\.harder\] is \[options\.dars\] now: pods config --upgrade FILE"):
+        load_config({"systems": ["dars"], "options": {"harder": {"most": 48}}})
+    assert load_config({"systems": ["dars"], "options": {"dars": {"most": 48}}}).options == {"dars": {"most": 48}}
+
+
 def test_older_keys_are_told_from_todays() -> None:
     for key in ("budget.rollouts", "steer.first", "replay.wait", "loss.shape", "base.loss.bound", "arms.a.budget.keep"):
         assert str(old_key(key)).startswith(key.removeprefix("base.").removeprefix("arms.a.") + " is written systems")

@@ -150,7 +150,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> Tree:
 def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT:
     """Check a tree against its model. UsageError: one line that names all problems (at most `MAX_PROBLEMS`)."""
     _check_values(tree, source)
-    if other := _other_kind(model, tree):
+    if other := _other_kind(model, tree) or next(filter(None, map(old_key, _option_tables(tree))), None):
         raise UsageError(f"config {source}: {other}")
     try:
         return model.model_validate(tree)
@@ -159,6 +159,11 @@ def build(model: type[ConfigT], tree: Mapping[str, Any], source: str) -> ConfigT
         if (rest := error.error_count() - MAX_PROBLEMS) > 0:
             problems.append(f"and {rest} more")
         raise UsageError(f"config {source}: " + "; ".join(problems)) from None
+
+
+def _option_tables(tree: Mapping[str, Any]) -> list[str]:
+    found = tree.get("options")
+    return [f"options.{name}" for name in found] if isinstance(found, Mapping) else []
 
 
 def _check_values(value: Any, source: str, key: str = "") -> None:
