@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from podsrl.config.files import recipe_names
 from podsrl.errors import UsageError, printable
 
 
@@ -27,7 +28,16 @@ errors = _Printed(stderr=True)
 MAX_WIDTH = 100
 """Characters of a line of text, where the terminal is wider."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-ConfigName = Annotated[str | None, typer.Argument(help="TOML file, or a recipe's name (pods doctor --all lists them).")]
+
+
+def _recipes(incomplete: str) -> list[str]:
+    return [name for name in recipe_names() if name.startswith(incomplete)]
+
+
+ConfigName = Annotated[
+    str | None,
+    typer.Argument(help="TOML file, or a recipe's name (pods recipes lists them).", autocompletion=_recipes),
+]
 RunOut = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: runs/NAME-DATE-TIME.")]
 Resume = Annotated[
     Path | None, typer.Option(help="Resume the run in this folder; it reproduces the uninterrupted run's numbers.")

@@ -23,6 +23,7 @@ from podsrl.cli import (
     launch,
     models,
     plan,
+    recipes,
     systems,
     train,
     watch,
@@ -59,7 +60,7 @@ app = typer.Typer(
     name="pods",
     help=HELP,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -68,6 +69,7 @@ app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(train.train)
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(launch.launch)
 app.command("config", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(config.show_config)
 app.command(cls=CompareCommand, context_settings=OWN_ARGUMENTS)(compare.compare)
+app.command()(recipes.recipes)
 app.command()(systems.systems)
 app.command()(models.models)
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(plan.plan)

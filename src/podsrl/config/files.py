@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,19 @@ def _recipes(folder: Traversable, prefix: str = "") -> dict[str, Traversable]:
         elif entry.name.endswith(".toml"):
             found[prefix + entry.name.removesuffix(".toml")] = entry
     return found
+
+
+def recipe_idea(name: str) -> str:
+    """The first sentence of the comment that a recipe begins with.
+
+    Example:
+        >>> recipe_idea("pods")
+        "PODS on the demo's task: 64 rollouts per question, trained on the 16 whose rewards vary most."
+    """
+    lines = _recipes(resources.files("podsrl.config") / "recipes")[name].read_text(encoding="utf-8").splitlines()
+    words = [line.removeprefix("# ") for line in takewhile(lambda line: re.match(r"# \S", line), lines)]
+    sentence, *_ = re.split(r"(?<=\.) ", " ".join(words), maxsplit=1)
+    return sentence.rstrip(":") + ("" if sentence.endswith(".") else ".")
 
 
 def read_tree(source: str | Path) -> Tree:
