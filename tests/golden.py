@@ -38,30 +38,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from benchmarks.kills.compare import OF_THE_CLOCK  # noqa: E402
 from benchmarks.kills.schedules import MIXED, SCHEDULES  # noqa: E402
 
-_PARTS = {
-    **{
-        "dars": "harder",
-        "dots": "difficulty",
-        "dots_rr": "fifo",
-        "dps": "dynamics",
-        "duet": "neyman",
-        "arrol": "quality",
-    },
-    **{"gdro_prompts": "bins", "gdro_rollouts": "bandit", "gigpo": "anchors", "latr": "ambiguous", "trace": "contrast"},
-    **{"pilot_commit": "pilot", "sapo": "swarm", "sgpo": "profile", "vigor": "varied", "dapo": "mixed"},
-    **{"adhint:Hints": "hints", "adhint:Halves": "halves", "nudgerl:Contexts": "contexts", "nudgerl:Nudge": "nudge"},
-    **{"echo:Confident": "confident", "echo:Votes": "votes", "poise:Probe": "probe", "poise:States": "states"},
-    **{"aero:Seek": "seek", "reinforce_ada:Seek": "seek", "xrpo:Confidence": "confidence", "xrpo:Novelty": "novelty"},
-    **{"xrpo:Examples": "examples", "aero:Posterior": "posterior", "poise": "states", "echo": "confident"},
-}
-RENAMED: Mapping[str, str | None] = MappingProxyType(
-    {
-        **_PARTS,
-        "systems=certain,random": "steer.close=certain steer.prune=random",
-        "systems=dapo": "budget.enough=mixed budget.keep=mixed",
-        "options.certain.first": "steer.first",
-    }
-)
+RENAMED: Mapping[str, str | None] = MappingProxyType({})
 """Name of an option, metric or entry of a state -> its name at the other commit; None: there was none.
 
 An option with a value, as the cases write it, stands for others with their own values; a name that holds another one,
