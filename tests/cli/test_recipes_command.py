@@ -27,6 +27,10 @@ def test_every_recipe_has_an_idea_and_a_command(pods: Pods) -> None:
 def test_a_shell_completes_commands_and_recipes() -> None:
     for words, place, wanted in (("pods rec", 1, {"recipes"}), ("pods train smo", 2, {"smol", "smol-arms"})):
         asked = {"COMP_WORDS": words, "COMP_CWORD": str(place), "_PODS_COMPLETE": "complete_bash"}
-        command = [sys.executable, "-c", "import sys; sys.argv = ['pods']; from podsrl.cli.__main__ import main; main()"]
+        command = [
+            sys.executable,
+            "-c",
+            "import sys; sys.argv = ['pods']; from podsrl.cli.__main__ import main; main()",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **asked})
         assert set(done.stdout.split()) == wanted, done.stderr

@@ -91,7 +91,7 @@ def test_what_is_said_is_read_as_in_a_loop_by_hand() -> None:
                 given.append((len(tokens), len(tokens) + len(said)))
                 tokens += said
             assert (done.token_ids, done.given) == (tokens, tuple(given))
-            assert [decode(tokens[a:b], skip_special_tokens=True) for a, b in done.turns] == turns
+            assert [decode(tokens[t.start : t.end], skip_special_tokens=True) for t in done.turns] == turns
             num_turns.add(len(turns))
     assert num_turns == {1, 2, 3}
 
@@ -110,7 +110,7 @@ def test_in_a_chat_prompt_turns_and_replies_are_the_whole_conversation_through_t
     for group in found:
         for rollout in group.rollouts:
             done = rollout
-            turns = [tokenizer.decode(done.token_ids[a:b], skip_special_tokens=True) for a, b in done.turns]
+            turns = [tokenizer.decode(done.token_ids[t.start : t.end], skip_special_tokens=True) for t in done.turns]
             messages = list(group.task.prompt)
             for place, turn in enumerate(turns):
                 messages.append({"role": "assistant", "content": turn})
@@ -150,7 +150,9 @@ def test_an_environment_that_fails_loses_that_rollout_alone() -> None:
     for group in result.groups:
         for rollout in group.rollouts:
             done, eos = rollout, trainer.tokenizer.eos_token_id
-            last = trainer.tokenizer.decode(done.token_ids[slice(*done.turns[-1])], skip_special_tokens=True)
+            last = trainer.tokenizer.decode(
+                done.token_ids[done.turns[-1].start : done.turns[-1].end], skip_special_tokens=True
+            )
             kind = environments.kind_of(last, 5) if done.token_ids[-1] == eos and len(done.turns) < 3 else 4
             seen.add(kind)
             assert (rollout.invalid_reason or "").startswith(reasons.get(kind, ""))
@@ -177,10 +179,14 @@ def test_rewards_of_turns_add_up_and_the_last_turn_is_heard_too() -> None:
     trainer.close()
     for rollout in (each for group in result.groups for each in group.rollouts):
         done = rollout
-        turns = [trainer.tokenizer.decode(done.token_ids[a:b], skip_special_tokens=True) for a, b in done.turns]
+        turns = [
+            trainer.tokenizer.decode(done.token_ids[t.start : t.end], skip_special_tokens=True) for t in done.turns
+        ]
         heard = turns if done.token_ids[-1] == eos else turns[:-1]
         gain = environments.paid(heard)
-        assert sum(done.earned) == rollout.parts["environment"] == gain and rollout.is_correct == (gain >= 1)
+        assert sum(turn.reward for turn in done.turns) == rollout.parts[
+            "environment"
+        ] == gain and rollout.is_correct == (gain >= 1)
         assert rollout.reward == gain + 0.5 * rollout.parts["format"]
         num_heard.add(len(heard))
     assert {2, 3} <= num_heard
