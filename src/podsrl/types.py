@@ -35,7 +35,7 @@ DropReason = Literal["not_selected", "invalid", "group_too_small", "pruned"]
 pruned: it was ended before it had a reward."""
 
 Heard = tuple[tuple[bool, ...], float]
-"""Calls and reward of a turn that an environment has heard, as in `Turn`."""
+"""Calls and reward of a turn, as in `Turn`."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -170,7 +170,7 @@ class Rollout:
     parent: Parent | None = None
     """The rollout of its group with whose first tokens it begins, if it does."""
     heard: tuple[Heard, ...] = ()
-    """Of each turn that an environment has heard."""
+    """Of each turn, up to the last one of which an environment said anything of the kind."""
     notes: Notes = NO_NOTES
     """What parts keep with it (`podsrl.lib.watch.Note`)."""
     text: str = ""

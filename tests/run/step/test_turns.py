@@ -156,7 +156,7 @@ def test_an_environment_that_fails_loses_that_rollout_alone() -> None:
             kind = environments.kind_of(last, 5) if done.token_ids[-1] == eos and len(done.turns) < 3 else 4
             seen.add(kind)
             assert (rollout.invalid_reason or "").startswith(reasons.get(kind, ""))
-            assert rollout.is_valid == (kind == 4) and (done.status == "open") == (kind < 4)
+            assert rollout.is_valid == (kind == 4) and (done.status == "failed") == (kind < 4)
             for start, end in done.given:
                 assert not {eos, 0} & set(done.token_ids[start:end])  # the text of a special token is none
     line = step_metrics(result)
@@ -200,7 +200,7 @@ def test_closed_groups_are_those_of_whole_ones() -> None:
     few = ("rollouts.num_rollouts=24", "select.num_kept=6", "task.rewards={correct=1.0}")
     plain = training_step(trainer_of(environments.echo, *few))
     closed = training_step(trainer_of(environments.echo, *few, "systems=certain", "options.certain.first=4"))
-    kept = [[(s.group_id, s.token_ids, s.advantage) for s in each.samples] for each in (plain, closed)]
+    kept = [[(s.group_id, s.rollout.token_ids, s.advantage) for s in each.samples] for each in (plain, closed)]
     assert kept[0] == kept[1]
     assert sum(len(group.rollouts) for group in closed.groups) < sum(len(group.rollouts) for group in plain.groups)
     assert step_metrics(closed)["tokens/pruned"] > 0
@@ -314,7 +314,7 @@ def test_a_run_shows_its_tools_and_answers_calls_in_its_workers() -> None:
     talk.wait(60.0)
     [found] = talk.answers(is_idle=True)
     trainer.close()
-    assert found.calls == (True,) and found.finish_reason == "length"  # no room for more
+    assert found.turns[0].calls == (True,) and found.finish_reason == "length"  # no room for more
     assert tokenizer.chat_template == trainer.tokenizer.chat_template and not hasattr(tokenizer, "shown_tools")
 
 
@@ -329,11 +329,12 @@ def test_calls_and_those_that_failed_are_counted() -> None:
     )
     result = training_step(trainer)
     line, found = step_metrics(result), [rollout for group in result.groups for rollout in group.rollouts]
-    for done in found:
-        more = len(done.calls) - (len(done.turns) - 1)
-        assert done.calls == (False, True)[: len(done.calls)] and more <= (done.finish_reason == "length")
-    assert line["tools/calls"] == sum(len(done.calls) for done in found)
-    assert 0 < line["tools/failed"] == sum(done.calls[:1] == (False,) for done in found) < line["tools/calls"]
+    calls = [[call for turn in done.turns for call in turn.calls] for done in found]
+    for done, own in zip(found, calls, strict=True):
+        more = len(own) - (len(done.turns) - 1)
+        assert own == [False, True][: len(own)] and more <= (done.finish_reason == "length")
+    assert line["tools/calls"] == sum(map(len, calls))
+    assert 0 < line["tools/failed"] == sum(own[:1] == [False] for own in calls) < line["tools/calls"]
     assert "tools/calls" not in step_metrics(training_step(trainer_of(None)))
 
 

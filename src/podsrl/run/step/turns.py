@@ -191,6 +191,8 @@ def _having(done: Rollout, reply: Reply | Fault) -> Rollout:
     """The rollout with what came of its last turn."""
     if isinstance(reply, Fault):
         return replace(done, status="failed", finish_reason=None, invalid_reason=reply.reason)
+    if not reply.calls and reply.reward is None:
+        return done
     heard = [*done.heard, *(((), 0.0),) * (len(done.turns) - len(done.heard))]
     calls, reward = heard[-1]  # an empty reply goes on with the same turn
     return replace(done, heard=(*heard[:-1], (calls + reply.calls, reward + (reply.reward or 0.0))))
