@@ -18,6 +18,7 @@ from podsrl.cli import (
     compare,
     config,
     diagnose,
+    doctor,
     evaluate,
     inspect,
     launch,
@@ -77,7 +78,7 @@ app.command()(watch.watch)
 app.command()(inspect.report)
 app.command()(diagnose.diagnose)
 app.command(cls=PretrainCommand, context_settings=OWN_ARGUMENTS)(train.pretrain)
-app.command()(inspect.doctor)
+app.command()(doctor.doctor)
 
 
 def _flowing(text: str) -> str:
