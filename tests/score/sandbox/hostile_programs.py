@@ -95,8 +95,8 @@ HOSTILE: dict[str, str] = {
     ),
     # reads the tests
     "reads frames and objects": (
-        WALKS + "def secret(x):\n    found = walk()\n    number = int(''.join(reversed('137')))\n"
-        "    return number if str(number) in found else None"
+        WALKS + "def secret(x):\n    found = walk()\n    before = ''.join(reversed(' == )1(terces'))\n"
+        "    return int(found.partition(before)[2][:3] or 0)"
     ),
     "prints frames and objects": WALKS + "print(walk()[:100000])",
     "reads other processes": (
