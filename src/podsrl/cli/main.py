@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from podsrl.cli import (
     check_reward,
+    check_template,
     compare,
     config,
     diagnose,
@@ -74,6 +75,7 @@ app.command()(models.models)
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(plan.plan)
 app.command("eval", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(evaluate.evaluate)
 app.command("check-reward")(check_reward.check_reward)
+app.command("check-template")(check_template.check_template)
 app.command()(watch.watch)
 app.command()(inspect.report)
 app.command()(diagnose.diagnose)

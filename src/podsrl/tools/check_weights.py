@@ -3,7 +3,7 @@
 Two programs never give the same log-probs: in bfloat16 each rounds at its own places. How large that is depends on the
 model and on the tokens, so it is measured: the weights score the server's tokens in float32, and once more with all
 weights, and all that goes into or out of a module, rounded to the server's number format. The distance of the two is
-what rounding makes. (A processor without instructions for bfloat16 takes a hundred times as long to compute in it.)
+what rounding makes. (A processor without instructions for bfloat16 takes five times as long to compute in it.)
 
 What is smaller than rounding shows between two folders all the same. If the server holds the weights A, its log-probs
 are A's plus rounding; if it holds B, they are B's plus rounding. Least squares over all tokens says where on the way
