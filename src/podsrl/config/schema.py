@@ -213,7 +213,7 @@ class RolloutConfig(Section):
     generator: Annotated[str, Names("podsrl.generate.kinds:GENERATORS")] = "engine"
     """What generates: "engine" (the one of this package), "vllm" (vLLM in this process), "vllm+http://HOST:PORT" (a
     vLLM server that runs already; several addresses are separated by commas), "auto" ("vllm" where it is installed and
-    the model is on a GPU, else "engine"), or "module:function". Its options stand in `[options.NAME]`; see
+    the model is on a GPU, else "engine"), "tinker" (a service that also trains, docs/tinker.md), or "module:function". Its options stand in `[options.NAME]`; see
     docs/generators.md."""
 
 
@@ -610,7 +610,7 @@ class RunConfig(Section):
     record: RecordConfig = RecordConfig()
     about: AboutConfig = AboutConfig()
     options: dict[str, dict[str, Any]] = {}
-    """Options of a system, or of `rollouts.generator`: its name -> a table."""
+    """Options of a system, of `task.name`, or of `rollouts.generator`: its name -> a table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:

@@ -132,6 +132,7 @@ class _Run:
         config = self._trainer.config
         training = self._trainer.parts.generator.training
         more = {} if training is None else training.step_metrics(config, result)
+        more |= self._trainer.parts.systems.metrics()
         if self._folder is None:
             self._on_record({**step_metrics(result), **more})
             return result
