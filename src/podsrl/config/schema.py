@@ -213,8 +213,8 @@ class RolloutConfig(Section):
     generator: Annotated[str, Names("podsrl.generate.kinds:GENERATORS")] = "engine"
     """What generates: "engine" (the one of this package), "vllm" (vLLM in this process), "vllm+http://HOST:PORT" (a
     vLLM server that runs already; several addresses are separated by commas), "auto" ("vllm" where it is installed and
-    the model is on a GPU, else "engine"), "tinker" (a service that also trains, docs/tinker.md), or "module:function". Its options stand in `[options.NAME]`; see
-    docs/generators.md."""
+    the model is on a GPU, else "engine"), "tinker" (a service that also trains; docs/tinker.md), or "module:function".
+    Its options stand in `[options.NAME]`; see docs/generators.md."""
 
 
 class CostsConfig(Section):
