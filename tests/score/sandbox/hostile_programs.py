@@ -1,4 +1,4 @@
-"""Programs that want to be paid for nothing, or to do harm; the tests of each ask for `secret` (test_hostile_programs.py).
+"""Programs that want to be paid for nothing, or to do harm; their tests ask for `secret` (test_hostile_programs.py).
 
 OUTSIDE, PORT and MARK stand for a folder that they must not reach, a server of this machine, and a number that the
 command lines of all that they start hold.
@@ -55,16 +55,19 @@ HOSTILE: dict[str, str] = {
     "raises KeyboardInterrupt": "raise KeyboardInterrupt",
     "ends when it is called": RETURNS + "__import__('os')._exit(0)",
     "SystemExit when it is called": RETURNS + "exit(0)",
-    "skips": "import unittest\n" + RETURNS + "unittest.skip('no')(lambda: 1)() if x is None else unittest.TestCase().skipTest('x')",
+    "skips": "import unittest\n" + RETURNS + "unittest.TestCase().skipTest('x')",
     "ends at exit": "import atexit, os\natexit.register(os._exit, 0)",
     "raises what is no exception of Python": "class Own(BaseException): pass\ndef secret(x): raise Own",
     # objects that are equal to everything
     "equal to all": ANYTHING + RETURNS + "Anything()",
     "a whole number that is equal to all": (
-        "class Whole(int):\n    __eq__ = __lt__ = __le__ = lambda *given: True\n    __hash__ = int.__hash__\n" + RETURNS + "Whole(0)"
+        "class Whole(int):\n    __eq__ = __lt__ = __le__ = lambda *given: True\n    __hash__ = int.__hash__\n"
+        + RETURNS
+        + "Whole(0)"
     ),
     "a number without a difference": (
-        "class Real(float):\n    __eq__ = __lt__ = lambda *given: True\n    __sub__ = __abs__ = lambda self, *given: self\n"
+        "class Real(float):\n    __eq__ = __lt__ = lambda *given: True\n"
+        "    __sub__ = __abs__ = lambda self, *given: self\n"
         "    __hash__ = float.__hash__\n" + RETURNS + "Real(0)"
     ),
     "a list that is equal to all": "class List(list):\n    __eq__ = lambda *given: True\n" + RETURNS + "List()",
@@ -80,7 +83,7 @@ HOSTILE: dict[str, str] = {
     "names of built-in functions": "def abs(x): return 0\nsorted = len = round = lambda *given: 0\n" + RETURNS + "1",
     "an AssertionError that nobody raises": "import builtins\nbuiltins.AssertionError = print\n" + RETURNS + "1",
     "another unittest": (
-        "import unittest\nfor name in dir(unittest.TestCase):\n    if name.startswith('assert') or name in ('run', 'fail'):\n"
+        "import unittest\nfor name in dir(unittest.TestCase):\n    if name.startswith('assert') or name == 'fail':\n"
         "        setattr(unittest.TestCase, name, lambda *given, **named: None)\n" + RETURNS + "1"
     ),
     "another math": "import math\nmath.isclose = lambda *given, **named: True\n" + RETURNS + "1",
@@ -90,7 +93,7 @@ HOSTILE: dict[str, str] = {
     ),
     "a trace": "import sys\nsys.settrace(lambda *given: None); sys.setprofile(lambda *given: None)\n" + RETURNS + "1",
     "a changed interpreter loop": (
-        "import __main__, sys\nfor module in [*sys.modules.values()]:\n    for name in ('encode', '_message', 'decode'):\n"
+        "import sys\nfor module in [*sys.modules.values()]:\n    for name in ('encode', '_message', 'decode'):\n"
         "        if hasattr(module, name): setattr(module, name, lambda *given, **named: b'T')\n" + RETURNS + "1"
     ),
     # reads the tests
@@ -100,12 +103,13 @@ HOSTILE: dict[str, str] = {
     ),
     "prints frames and objects": WALKS + "print(walk()[:100000])",
     "reads other processes": (
-        "import glob, os\ndef read(path):\n    try: return open(path, 'rb').read(1 << 20)\n    except OSError: return b''\n"
-        "found = b''.join(map(read, glob.glob('/proc/*/cmdline') + glob.glob('/proc/*/environ') + glob.glob('/proc/*/mem')))\n"
+        "import glob\ndef read(path):\n    try: return open(path, 'rb').read(1 << 20)\n    except OSError: return b''\n"
+        "paths = [path for name in ('cmdline', 'environ', 'mem') for path in glob.glob('/proc/*/' + name)]\n"
+        "found = b''.join(map(read, paths))\n"
         + RETURNS + "int('7' + '31') if bytes(reversed(b'137')) in found else None"
     ),
     "reads the memory of other processes": (
-        TRIES + "for pid in range(1, 200): assert libc.ptrace(16, pid, 0, 0) or pid == os.getpid()\n" + RETURNS + "1"
+        TRIES + "for pid in range(1, 200): libc.ptrace(16, pid, 0, 0)\n" + RETURNS + "1"
     ),
     "reads all descriptors": (
         "import os\ndef secret(x):\n    found = b''\n    for descriptor in range(256):\n        try:\n"
@@ -113,12 +117,15 @@ HOSTILE: dict[str, str] = {
         "        except OSError: pass\n    return 731 if bytes(reversed(b'137')) in found else None"
     ),
     # speaks in the place of the tests
-    "writes verdicts": WRITES_ALL + "write_all(b'\\0\\0\\0\\1T' * 1000)\ndef secret(x): write_all(b'\\0\\0\\0\\1T' * 9)",
+    "writes verdicts": (
+        WRITES_ALL + "write_all(b'\\0\\0\\0\\1T' * 1000)\ndef secret(x): write_all(b'\\0\\0\\0\\1T' * 9)"
+    ),
     "writes a number of tests and verdicts": (
         WRITES_ALL + "write_all(b'\\0\\0\\0\\4i1:1' + b'\\0\\0\\0\\1T')\ndef secret(x): write_all(b'\\0\\0\\0\\1T')"
     ),
     "writes answers in advance": (
-        WRITES_ALL + "answer = b't3:s5:valueTN'\nwrite_all((len(answer).to_bytes(4, 'big') + answer) * 99)\n" + RETURNS + "1"
+        WRITES_ALL + "answer = b't3:s5:valueTN'\nanswer = len(answer).to_bytes(4, 'big') + answer\n"
+        "write_all(answer * 99)\n" + RETURNS + "1"
     ),
     "asks the tests": (
         WRITES_ALL + "ask = b't3:s3:asks3:gett2:y0:s11:__globals__'\n"
@@ -139,19 +146,25 @@ HOSTILE: dict[str, str] = {
     ),
     # takes all there is
     "forks for ever": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    "lets a child go on": "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\ntime.sleep(600)\n" + RETURNS + "731",
+    "lets a child go on": (
+        "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\ntime.sleep(600)\n" + RETURNS + "731"
+    ),
     "starts a thousand threads": (
-        "import threading, time\nfor _ in range(1000): threading.Thread(target=time.sleep, args=(600,)).start()\n" + RETURNS + "1"
+        "import threading, time\nfor _ in range(1000): threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        + RETURNS
+        + "1"
     ),
     "takes all memory": "found = []\nwhile True: found.append(bytearray(1 << 24))",
     "takes all memory in processes": (
-        "import os\nfor _ in range(8):\n    if not os.fork(): break\nfound = []\nwhile True: found.append(bytearray(1 << 24))"
+        "import os\nfor _ in range(8):\n    if not os.fork(): break\n"
+        "found = []\nwhile True: found.append(bytearray(1 << 24))"
     ),
     "asks for much memory at once": RETURNS + "len('x' * (1 << 40))",
     "gives a large number": RETURNS + "1 << (1 << 28)",
     "fills the disk": (
         "import itertools\nfor folder in ('.', '/', '/tmp', '/dev', '/dev/shm', '/usr', '/var/tmp', 'OUTSIDE'):\n"
-        "    try:\n        with open(f'{folder}/full', 'wb') as file:\n            for _ in range(4096): file.write(bytes(1 << 20))\n"
+        "    try:\n        with open(f'{folder}/full', 'wb') as file:\n"
+        "            for _ in range(4096): file.write(bytes(1 << 20))\n"
         "    except OSError: pass\n" + RETURNS + "1"
     ),
     "makes many files": "import itertools\nfor i in range(20000): open(f'file{i}', 'w').close()\n" + RETURNS + "1",
@@ -159,7 +172,9 @@ HOSTILE: dict[str, str] = {
     "prints all numbers": "print(*range(1000), sep='\\n')",
     "goes too deep": "def secret(x): return secret(x)",
     "crashes Python": "import ctypes\nctypes.string_at(0)",
-    "gives a deep value": "def secret(x):\n    value = 731\n    for _ in range(100000): value = [value]\n    return value",
+    "gives a deep value": (
+        "def secret(x):\n    value = 731\n    for _ in range(100000): value = [value]\n    return value"
+    ),
     "gives a value that holds itself": "def secret(x):\n    value = []\n    value.append(value)\n    return value",
     "is too deep to be read": "x = " + "(" * 100_000 + ")" * 100_000,
     # reaches for the world
@@ -169,18 +184,21 @@ HOSTILE: dict[str, str] = {
     "asks for an address": "import socket\nsocket.getaddrinfo('example.org', 80)\n" + RETURNS + "731",
     "writes a file elsewhere": "open('OUTSIDE/written', 'w').write('x')\n" + RETURNS + "731",
     "starts a shell": (
-        "import subprocess\nsubprocess.run(['sh', '-c', 'touch OUTSIDE/touched; echo 731; sleep MARK'])\n" + RETURNS + "1"
+        "import subprocess\nsubprocess.run(['sh', '-c', 'touch OUTSIDE/x; echo 731; sleep MARK'])\n" + RETURNS + "1"
     ),
     "becomes another program": "import os\nos.execv('/usr/bin/sleep', ['sleep', 'MARK'])",
     "reads passwords": "found = open('/etc/passwd').read()\n" + RETURNS + "731",
-    "kills all": "import os, signal\nos.kill(-1, signal.SIGKILL)\nos.kill(os.getppid(), signal.SIGKILL)\n" + RETURNS + "1",
-    "becomes root": "import os\nos.setuid(0) if os.getuid() else os.mkdir('/root/x')\nos.chroot('/')\n" + RETURNS + "731",
+    "kills all": "import os\nos.kill(-1, 9)\nos.kill(os.getppid(), 9)\n" + RETURNS + "1",
+    "becomes root": "import os\nos.setuid(0)\n" + RETURNS + "731",
+    "changes its root": "import os\nos.chroot('/')\n" + RETURNS + "731",
     "mounts": (
-        TRIES + "assert libc.unshare(0x10000000) == 0\nassert libc.mount(b'none', b'/work', b'tmpfs', 0, 0) == 0\n" + RETURNS + "731"
+        TRIES + "assert libc.unshare(0x10000000) == 0 and libc.mount(b'none', b'/work', b'tmpfs', 0, 0) == 0\n"
+        + RETURNS
+        + "731"
     ),
     "raises its limits": (
-        "import resource\nfor kind in (resource.RLIMIT_AS, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, resource.RLIMIT_CPU):\n"
-        "    try: resource.setrlimit(kind, (resource.RLIM_INFINITY,) * 2)\n    except (OSError, ValueError): continue\n"
-        "    open('raised', 'w')\nimport os\nassert os.path.exists('raised')\n" + RETURNS + "731"
+        "from resource import *\nraised = False\nfor kind in (RLIMIT_AS, RLIMIT_NPROC, RLIMIT_FSIZE, RLIMIT_CPU):\n"
+        "    try: setrlimit(kind, (RLIM_INFINITY,) * 2)\n    except (OSError, ValueError): continue\n"
+        "    raised = True\nassert raised\n" + RETURNS + "731"
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Some seventy hostile programs: none is paid, none does anything outside of its sandbox, and nothing is left of them."""
+"""Over seventy hostile programs: none is paid, none does anything outside of its sandbox, nothing is left of them."""
 
 from __future__ import annotations
 

@@ -444,7 +444,7 @@ def asserts(statements: "list[str]", space: "dict[str, Any]") -> "Iterator[Any]"
 
 
 def in_text(text: str, space: "dict[str, Any]", entry: str) -> "Iterator[Any]":
-    """The same for a file: the tests of unittest, functions `test_*` and `check(candidate)`, or the file as one test."""
+    """The same for a file: unittest's tests, functions `test_*` and `check(candidate)`, or the file as one test."""
     exec(compile(text, "<tests>", "exec"), space)
     suites: list[Any] = []
     if "unittest" in sys.modules:
