@@ -26,6 +26,7 @@ from podsrl.cli import (
     models,
     plan,
     systems,
+    tasks,
     train,
     watch,
 )
@@ -72,6 +73,7 @@ app.command("config", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(config.
 app.command(cls=CompareCommand, context_settings=OWN_ARGUMENTS)(compare.compare)
 app.command()(systems.systems)
 app.command()(models.models)
+app.command()(tasks.tasks)
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(plan.plan)
 app.command("eval", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(evaluate.evaluate)
 app.command("check-reward")(check_reward.check_reward)

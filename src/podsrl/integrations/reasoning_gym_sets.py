@@ -103,6 +103,14 @@ def _near(name: str) -> str:
     return hint if "Did you mean" in hint else " pods tasks lists them."
 
 
+def options_of(name: str) -> dict[str, str]:
+    """The options of a data set, with their defaults as text."""
+    from reasoning_gym.factory import DATASETS
+
+    default = DATASETS[name][1]()
+    return {each.name: short(getattr(default, each.name)) for each in fields(default) if each.name not in _OURS}
+
+
 def most_level(name: str) -> int | None:
     """The highest level of a data set's curriculum; None: it has no curriculum."""
     curriculum = _curriculum(name)
@@ -111,9 +119,7 @@ def most_level(name: str) -> int | None:
 
 def check_config(name: str, config: Mapping[str, Any], levels: tuple[int, ...]) -> None:
     """UsageError: the data set has no such option or level, or both decide the same."""
-    from reasoning_gym.factory import DATASETS
-
-    known = {field.name for field in fields(DATASETS[name][1])}.difference(_OURS)
+    known = options_of(name)
     where = f"{_OPTION}.config.{name}"
     for option, value in config.items():
         if option not in known:
