@@ -11,7 +11,6 @@ import json
 import queue
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,7 +60,7 @@ class Service:
         self.trained_rows = 0
         self._base = AutoModelForCausalLM.from_pretrained(folder).eval()
         self._events: dict[str, threading.Event] = {}
-        self._jobs: queue.Queue[Callable[[], None] | tuple[str, str, Request] | None] = queue.Queue()
+        self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
         self._lock = threading.Lock()
         self._sessions = 0
         threading.Thread(target=self._work, daemon=True).start()
@@ -129,11 +128,9 @@ class Service:
             max_new_tokens=params["max_tokens"],
             stop_token_ids=tuple(params["stop"]),
         )
-        with self._lock:
-            if name not in self._events:
-                self._events[name] = threading.Event()
-                self._jobs.put((name, body["sampling_session_id"], Request(str(params["seed"]), ids, n, sampling)))
-        return {"request_id": name, "sample_sequence_ids": [f"{name}/{i}" for i in range(n)]}
+        sampler, request = self.samplers[body["sampling_session_id"]], Request(str(params["seed"]), ids, n, sampling)
+        future = self._later(name, lambda: self._draw(sampler, request))
+        return {**future, "sample_sequence_ids": [f"{name}/{i}" for i in range(n)]}
 
     def _of(self, body: Any, work: Callable[[Model], Any]) -> Any:
         return self._ordered(body["model_id"], body["seq_id"], work)
@@ -161,27 +158,19 @@ class Service:
     # --- what is done, by one thread ---
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            if not isinstance(job, tuple):
-                job()
-                continue
-            together, rest = [job], list[Any]()
-            time.sleep(0.005)  # others of the same step come
-            while not self._jobs.empty():
-                other = self._jobs.get()
-                is_alike = isinstance(other, tuple) and other[1] == job[1] and not rest
-                (together if is_alike else rest).append(other)
-            for each in rest:
-                self._jobs.put(each)
-            self._draw(together)
+        while True:
+            self._jobs.get()()
 
-    def _draw(self, jobs: list[tuple[str, str, Request]]) -> None:
-        engine, found = Engine(self.samplers[jobs[0][1]], seed=0), dict[str, list[Any]]()
-        names = {request.id: name for name, _, request in jobs}
-        for done in engine.generate([request for _, _, request in jobs if names[request.id]]):
-            found.setdefault(done.request_id, []).append(done)
-        for name, _, request in jobs:
-            self._finish(name, lambda request=request: _sampled(found[request.id]))
+    def _draw(self, sampler: Any, request: Request) -> bytes:
+        """The completions of one request: beside others, the last bits of log-probs would depend on when these come."""
+        found = wire.SampleResponse()
+        for done in sorted(Engine(sampler, seed=0).generate([request]), key=lambda each: each.index):
+            found.sequences.add(
+                stop_reason=wire.STOP_REASON_STOP if done.finish_reason == "stop" else wire.STOP_REASON_LENGTH,
+                tokens=np.array(done.token_ids, np.int32).tobytes(),
+                logprobs=np.array(done.logprobs, np.float32).tobytes(),
+            )
+        return bytes(found.SerializeToString())
 
     def _finish(self, name: str, work: Callable[[], Any]) -> None:
         try:
@@ -251,17 +240,6 @@ def token_losses(
 def _tensor(value: Any) -> torch.Tensor:
     kind = np.int64 if value.dtype == wire.DTYPE_INT64 else np.float32
     return torch.tensor(np.frombuffer(value.dense, kind).copy())
-
-
-def _sampled(completions: list[Any]) -> bytes:
-    found = wire.SampleResponse()
-    for done in sorted(completions, key=lambda each: each.index):
-        found.sequences.add(
-            stop_reason=wire.STOP_REASON_STOP if done.finish_reason == "stop" else wire.STOP_REASON_LENGTH,
-            tokens=np.array(done.token_ids, np.int32).tobytes(),
-            logprobs=np.array(done.logprobs, np.float32).tobytes(),
-        )
-    return bytes(found.SerializeToString())
 
 
 class _Handler(BaseHTTPRequestHandler):
