@@ -11,11 +11,11 @@ from torch import tensor
 
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.generate import Kind, resolve_generator
 from podsrl.integrations.tinker.costs import Prices, step_costs
 from podsrl.integrations.tinker.datums import loss_name, to_logprobs, to_rows, token_shares
-from podsrl.integrations.tinker.kind import check_config, kind_of
+from podsrl.integrations.tinker.kind import check_config
 from podsrl.integrations.tinker.service import check_address, vocabulary_difference
-from podsrl.generate import Kind, resolve_generator
 from podsrl.types import Completion, Group, Rollout, Sample, Task
 from podsrl.update import LossSpec, make_batch
 
@@ -124,7 +124,7 @@ def test_options_are_checked_before_anything_is_asked(options: dict[str, Any], n
 def test_the_kind_trains_and_generates_beside() -> None:
     kind = resolve_generator("tinker", {"tinker": {"rank": 8}})
     assert isinstance(kind, Kind) and kind.training is not None and kind.is_beside and not kind.is_watching
-    assert kind_of is not None and check_address("https://host/path/") == "https://host/path"
+    assert check_address("https://host/path/") == "https://host/path"
 
 
 def tokenizer(*words: str, end: int = 0) -> Any:

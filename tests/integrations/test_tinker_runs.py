@@ -17,8 +17,9 @@ import torch
 
 pytest.importorskip("tinker", reason="tinker is not installed (make test-peers)")
 
-import children
 import tinker_service
+
+import children
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
@@ -179,7 +180,7 @@ def test_after_a_fault_nothing_is_trained_or_saved_until_a_saved_state_is_loaded
         own = Service(base_url=url, base_model=tinker_service.NAME, timeout_seconds=2.0)
         path = own.save("before")
         made.fault = lambda route, count: 500 if route == "optim_step" else None
-        with pytest.raises(LostGenerator, match="no answer to optim_step within options.tinker.timeout_seconds = 2"):
+        with pytest.raises(LostGenerator, match=r"no answer to optim_step within options\.tinker\.timeout_seconds = 2"):
             own.optim_step(learning_rate=1e-3)
         made.fault = lambda route, count: None
         for call in (own.sampler, lambda: own.save("after"), lambda: own.optim_step(learning_rate=1e-3)):

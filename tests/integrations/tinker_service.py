@@ -119,7 +119,8 @@ class Service:
         return {"model_id": name, "type": "create_model"}
 
     def _sample(self, body: Any) -> Any:
-        name, params, n = f"{body['sampling_session_id']}/{body['seq_id']}", body["sampling_params"], body["num_samples"]
+        name, n = f"{body['sampling_session_id']}/{body['seq_id']}", body["num_samples"]
+        params = body["sampling_params"]
         ids = [token for chunk in body["prompt"]["chunks"] for token in chunk["tokens"]]
         sampling = Sampling(
             temperature=params["temperature"],

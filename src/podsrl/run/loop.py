@@ -30,7 +30,11 @@ Outcome = Literal["finished", "interrupted"]
 
 
 def record(
-    folder: RunFolder, result: StepResult, num_groups: int = 0, tokenizer: Any = None, more: Mapping[str, Any] = MappingProxyType({})
+    folder: RunFolder,
+    result: StepResult,
+    num_groups: int = 0,
+    tokenizer: Any = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Json:
     """Append a step to the logs: its metrics and `more`, and at most `num_groups` whole groups. Returns the metrics."""
     for line in islice(group_records(result, tokenizer), num_groups):
@@ -131,7 +135,7 @@ class _Run:
         self._version = self._trainer.learner.version
         config = self._trainer.config
         training = self._trainer.parts.generator.training
-        more = {} if training is None else training.step_metrics(config, result)
+        more: Json = {} if training is None else dict(training.step_metrics(config, result))
         more |= self._trainer.parts.systems.metrics()
         if self._folder is None:
             self._on_record({**step_metrics(result), **more})

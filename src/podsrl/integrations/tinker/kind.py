@@ -105,7 +105,7 @@ def check_config(config: RunConfig) -> None:
     if here:
         raise UsageError(
             f"rollouts.generator = 'tinker' with {_named(config, here)}: these are of a model in this process, and the "
-            "service has its own; leave them out, or at their defaults (the rank of its adapters is options.tinker.rank)"
+            "service has its own; leave them out, or at their defaults (the adapters' rank is options.tinker.rank)"
         )
     if there:
         raise UsageError(

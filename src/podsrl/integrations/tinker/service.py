@@ -103,8 +103,8 @@ class Service:
         names = [model.model_name for model in found.supported_models if model.model_name]
         if names and self.base_model and self.base_model not in names:
             raise UsageError(
-                f"options.tinker.base_model = {self.base_model!r} (by default model.path): {self._at} has no such model."
-                f"{nearest(self.base_model, names)}"
+                f"options.tinker.base_model = {self.base_model!r} (by default model.path): {self._at} has no such "
+                f"model.{nearest(self.base_model, names)}"
             )
 
     def begin(self, seed: int, tokenizer: Any) -> None:
@@ -118,9 +118,7 @@ class Service:
         with self._asking("new weights to sample from"):
             return self._trained().save_weights_and_get_sampling_client().result(self._timeout_seconds)
 
-    def sample(
-        self, sampler: Any, prompt: Sequence[int], num_samples: int, options: Mapping[str, Any]
-    ) -> Future[Any]:
+    def sample(self, sampler: Any, prompt: Sequence[int], num_samples: int, options: Mapping[str, Any]) -> Future[Any]:
         """Ask for completions of a prompt."""
         sdk = _sdk()
         with self._asking("samples"):
@@ -250,9 +248,7 @@ class Service:
         except Exception as error:  # the client has many types of its own, and those of the libraries below it
             status = getattr(error, "status_code", None)
             cure = f"; {_CURE[status]}" if status in _CURE else ""
-            raise LostGenerator(
-                f"{self._at}: {what}: {_told(error)}{cure}", is_final=True
-            ) from error
+            raise LostGenerator(f"{self._at}: {what}: {_told(error)}{cure}", is_final=True) from error
 
     def _check_tokenizer(self) -> None:
         """The service reads the tokens that the run writes."""

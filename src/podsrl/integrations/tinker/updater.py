@@ -23,6 +23,8 @@ from podsrl.update.optimizer import rate_factor
 
 STATE = "service.json"
 """In a checkpoint's model folder: where the service keeps the weights."""
+_MEASURED = ("loss", "entropy", "clip_fraction", "limited_fraction", "logprob_gap", "ratio_max")
+"""Of `UpdateStats`: NaN of what a service does not say, as of the entropy."""
 
 
 class TinkerPolicy(Policy):
@@ -127,17 +129,19 @@ class TinkerUpdater:
         shares = token_shares(sent, self._loss, max_length=self._max_length, **counts)
         found = self._service.forward_backward(to_rows(sent, shares), self._name, self._bounds)
         self._has_gradients = True
-        stats = replace(
-            stats, num_trained_rows=sent.num_sequences, num_trained_tokens=sent.num_tokens, num_micro_batches=1
+        measured: dict[str, Any] = dict.fromkeys(_MEASURED, math.nan)
+        if len(found) == sent.num_sequences:
+            measured |= self._measured(to_logprobs(found, sent), sent, batch)
+        return replace(
+            stats,
+            num_trained_rows=sent.num_sequences,
+            num_trained_tokens=sent.num_tokens,
+            num_micro_batches=1,
+            **measured,
         )
-        stats = replace(stats, entropy=math.nan)
-        if len(found) < sent.num_sequences:
-            nothing = dict.fromkeys(("loss", "clip_fraction", "logprob_gap", "ratio_max", "limited_fraction"), math.nan)
-            return replace(stats, **nothing)
-        return replace(stats, **self._measured(to_logprobs(found, sent), sent, batch))
 
     @torch.no_grad()
-    def _measured(self, logprobs: Tensor, sent: Batch, batch: Batch) -> dict[str, float]:
+    def _measured(self, logprobs: Tensor, sent: Batch, batch: Batch) -> dict[str, Any]:
         """The loss and how far the policy has moved, by the service's log-probs."""
         loss, of_tokens = policy_loss(
             logprobs,
