@@ -86,7 +86,10 @@ PAPER = {**CHAT, "lora.rank": "4", "model.load_in_4bit": "false", "optim.name": 
 CHUNKS = {"optim.warmup_steps": "1", "optim.schedule_steps": "9", "rollouts.num_prompts": "1"}
 KEPT_ALL = {**CHUNKS, "rollouts.num_rollouts": "32", "select.num_kept": "32"}
 KEPT_FEW = {**CHUNKS, "rollouts.num_rollouts": "32", "select.num_kept": "8"}
-SMALL = {**dict.fromkeys(("gsm8k", "math", "smol", "code"), CHAT), "steps": {**NO_SUMS, "rollouts.max_new_tokens": "320"}}
+SMALL = {
+    **dict.fromkeys(("gsm8k", "math", "smol", "code"), CHAT),
+    "steps": {**NO_SUMS, "rollouts.max_new_tokens": "320"},
+}
 ANY = {"task.rewards": "{any_correct = 1.0, math_correct = 1.0, answer_format = 0.2}"}
 OWN: Mapping[str, Mapping[str, str]] = {
     "columns": SCHEDULES["answers of several turns"][1],
