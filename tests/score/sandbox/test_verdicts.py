@@ -124,6 +124,8 @@ def check(candidate): assert candidate(1, 2) == 3
     assert found == [True, True, False, True, True, False, False]
     assert run_tests(PROGRAM, ProgramTests(text="assert double(1) == 2")) == [True]
     assert run_tests(PROGRAM, ProgramTests(text="assert double(1) == 3")) == [False]
+    named = ProgramTests(text="def test_it(): assert test_of_program(1) == 1\nassert test_of_program(2) == 2")
+    assert run_tests("def test_of_program(x): return x", named) == [True]
 
 
 def test_printed_output_is_compared_without_white_space_at_ends() -> None:

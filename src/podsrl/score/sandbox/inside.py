@@ -453,7 +453,9 @@ def in_text(text: str, space: "dict[str, Any]", entry: str) -> "Iterator[Any]":
         loader = unittest.TestLoader()
         classes = [each for each in space.values() if isinstance(each, type) and issubclass(each, unittest.TestCase)]
         suites = [loader.loadTestsFromTestCase(each) for each in classes]
-    functions = [each for name, each in space.items() if name.startswith("test_") and callable(each)]
+    # A function of the program may be called test_… too.
+    own = {name: each for name, each in space.items() if type(each) is not Remote}
+    functions = [each for name, each in own.items() if name.startswith("test_") and callable(each)]
     if entry in space and callable(space.get("check")):
         functions.append(lambda: space["check"](space[entry]))
     number = sum(suite.countTestCases() for suite in suites) + len(functions)
