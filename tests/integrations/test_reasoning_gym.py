@@ -1,4 +1,4 @@
-"""Data sets of reasoning-gym as a task set: questions, answers, what is refused, and that every process makes the same."""
+"""Data sets of reasoning-gym as a task set: what is asked, what is right, what is refused."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ def test_a_missing_package_or_another_release_is_one_line(monkeypatch: pytest.Mo
         ({"datasets": "gcd", "config": {"lcm": {}}}, r"\.config\.lcm: not among the datasets. Known: gcd"),
         ({"datasets": "gcd", "config": {"gcd": {"max_number": 3}}}, r"max_number = 3: .* Did you mean 'max_numbers'\?"),
         ({"datasets": "gcd", "config": {"gcd": {"size": 3}}}, r"gcd.size = 3: .*options.reasoning_gym.size is"),
-        ({"datasets": "gcd", "config": {"gcd": {"max_numbers": 1}}}, r"'max_numbers': 1}: the data set refuses this: ma"),
+        (
+            {"datasets": "gcd", "config": {"gcd": {"max_numbers": 1}}},
+            r"'max_numbers': 1}: the data set refuses this: ma",
+        ),
         ({"datasets": "acre", "difficulty": 1}, r"\.difficulty = 1: the data set 'acre' has no curriculum"),
         ({"datasets": "gcd", "difficulty": 4}, r"\.difficulty = 4: the levels of 'gcd' are 0 \.\. 3"),
         ({"datasets": "gcd", "difficulty": -1}, r"\.difficulty = -1: the levels of 'gcd' are 0 \.\. 3"),
@@ -116,7 +119,7 @@ def test_a_missing_package_or_another_release_is_one_line(monkeypatch: pytest.Mo
         ({"datasets": "gcd", "form": "box"}, r"\.form = 'box': Input should be 'tags' or 'line'"),
         (
             {"datasets": "coin_flip", "num_eval": 2000, "config": {"coin_flip": {"min_trials": 3, "max_trials": 3}}},
-            "all questions of 'coin_flip' are held out",
+            r"all 1,024 questions of 'coin_flip' are held out, .* raise options.reasoning_gym.size, lower task.num_eval",
         ),
     ],
 )
@@ -141,7 +144,9 @@ def test_every_question_stands_there_once_and_the_others_are_counted() -> None:
 
     tasks = load(datasets="coin_flip", size=400, num_eval=50, form="line")
     held_out = {each["question"].strip() for each in reasoning_gym.create_dataset("coin_flip", seed=10**9, size=50)}
-    asked = {each["question"].strip() for each in reasoning_gym.create_dataset("coin_flip", seed=0, size=400)} - held_out
+    asked = {
+        each["question"].strip() for each in reasoning_gym.create_dataset("coin_flip", seed=0, size=400)
+    } - held_out
     assert {text_of(task.prompt) for task in tasks.eval} == {f"{question}\nAnswer:" for question in held_out}
     assert {text_of(task.prompt) for task in tasks.train} == {f"{question}\nAnswer:" for question in asked}
     assert (len(tasks.eval), len(tasks.train)) == (len(held_out), len(asked))
@@ -181,6 +186,10 @@ def test_a_verifier_decides_in_workers_and_where_it_fails_the_answer_is_wrong(mo
     with Scorer({SCORE: 1.0, ANSWERED: 0.5}, correct=SCORE, workers=1) as scorer:
         [rollouts] = scorer.score([task], [completions], [[right, texts[1]]])
     assert [(rollout.reward, rollout.is_correct) for rollout in rollouts] == [(1.5, True), (0.5, False)]
+    [line] = load(datasets="leg_counting", size=1, form="line").train
+    size = len(task.answer)
+    parts = [score(line, f" {task.answer}{end}\n7") for end in ("", ".", "..")]
+    assert parts == [1, 1, size / (size + 1)]  # of an answer that holds the right one, the share that is right
     dataset = sets.made(sets.Source(name="leg_counting"), 0, 1)
     monkeypatch.setattr(dataset, "score_answer", lambda answer, entry: [][1], raising=True)
     assert score(task, right) == 0
@@ -198,7 +207,19 @@ def test_all_usable_data_sets_take_their_own_answers() -> None:
     assert len(taken) > 75 and open_ended == ["boxnet", "graph_color", "propositional_logic", "rubiks_cube"]
 
 
-CALLS = {"eval", "exec", "compile", "parse_expr", "sympify", "parse_latex", "S", "system", "run", "Popen", "import_module"}
+CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "parse_expr",
+    "sympify",
+    "parse_latex",
+    "S",
+    "system",
+    "run",
+    "Popen",
+    "import_module",
+}
 """Functions that run a text as code, or may: sympy's parsers call eval."""
 READ = {
     "basic_arithmetic": "of the expression that it asks",
@@ -239,7 +260,8 @@ import json, sys, zlib
 from podsrl.integrations import reasoning_gym_sets as sets
 sets.check_installed()
 places = [0, 1, 2][::int(sys.argv[1])]
-made = {n: {p: sets.entry_of(sets.Source(name=n), 7, 3, p) for p in places} for n in sets.names() if n not in sys.argv[2:]}
+names = [name for name in sets.names() if name not in sys.argv[2:]]
+made = {n: {p: sets.entry_of(sets.Source(name=n), 7, 3, p) for p in places} for n in names}
 print(json.dumps({n: [zlib.crc32(repr(made[n][p]).encode()) for p in sorted(made[n])] for n in made}))
 """
     outputs = [

@@ -154,7 +154,10 @@ def _data_set(name: str) -> Json:
         "about": f"{scale}; [options.{_GYM}.config.{name}] has these options",
         "options": gym.options_of(name),
         "questions": [
-            {"id": "by its defaults" if level is None else f"level {level}", **_entry(gym.Source(name=name, level=level))}
+            {
+                "id": "by its defaults" if level is None else f"level {level}",
+                **_entry(gym.Source(name=name, level=level)),
+            }
             for level in levels
         ],
     }

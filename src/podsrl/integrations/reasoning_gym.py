@@ -65,7 +65,7 @@ def load_reasoning_gym(
             level, but what `config` says.
         size: questions to train on, before those are left out that stand there twice.
         form: where the answer stands: between `<answer>` and `</answer>` ("tags", asked as a chat message), or on the
-            first line behind "Answer:" ("line", for base models).
+            first line behind "Answer:" ("line", for base models), up to a full stop at its end.
         num_eval: held-out questions, in the same proportions; None: `MOST_HELD_OUT`.
 
     Returns:
@@ -99,8 +99,9 @@ def load_reasoning_gym(
     for (source, count), tasks in zip(parts[1][0].items(), parts[1][1], strict=True):
         if count and not tasks:
             raise UsageError(
-                f"options.reasoning_gym: all questions of {source.title!r} are held out, or stand there before: lower "
-                f"task.num_eval = {num_eval}, or let its options make more questions"
+                f"options.reasoning_gym: all {count:,} questions of {source.title!r} are held out, or stand there "
+                f"before: raise options.reasoning_gym.size, lower task.num_eval = {num_eval}, or let its options make "
+                "more questions"
             )
     (_, held_out), (_, train) = parts
     titles = [source.title for source in shares]
@@ -126,6 +127,8 @@ def score(task: Task, completion: str) -> float:
     answer = find_answer(completion, columns["form"])
     if answer is None:
         return 0.0
+    if columns["form"] == "line" and not task.answer.endswith("."):
+        answer = answer.removesuffix(".")
     source = Source(name=columns["dataset"], config=columns["config"], level=columns.get("level"))
     seed, size = columns["seed"], columns["size"]
     entry = entry_of(source, seed, size, columns["place"])
@@ -162,7 +165,8 @@ def find_answer(completion: str, form: Form) -> str | None:
 
 
 def _weights(datasets: Any) -> dict[str, float]:
-    where, wanted = f"options.reasoning_gym.datasets = {short(datasets)}", "a name, names, or names with weights above 0"
+    where = f"options.reasoning_gym.datasets = {short(datasets)}"
+    wanted = "a name, names, or names with weights above 0"
     if not datasets:
         raise UsageError(f"options.reasoning_gym.datasets is not set; wanted {wanted} (pods tasks lists them)")
     names = [datasets] if isinstance(datasets, str) else datasets
