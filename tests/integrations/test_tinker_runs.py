@@ -23,14 +23,16 @@ import children
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import LostGenerator, PodsError, UnavailableError, UsageError
+from podsrl.generate import Request, Sampling
 from podsrl.integrations.tinker.datums import Row
+from podsrl.integrations.tinker.generator import TinkerGenerator
 from podsrl.integrations.tinker.service import Service
 from podsrl.policy import load_policy
 from podsrl.run.before.prepare import prepare
 from podsrl.run.session import resume, start
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.wiring import new_learner
-from podsrl.types import Sample
+from podsrl.types import Begun, Completion, Sample
 from runs import lines_of, numbers
 
 MODEL = str(resources.files("podsrl") / "models" / "arithmetic")
@@ -172,6 +174,37 @@ def test_a_lost_answer_and_a_busy_service_change_no_number(tmp_path: Path) -> No
         assert run(tmp_path / "rough", *options, "stop.steps=2") == whole
     assert {route for route, _ in faults} <= made.counts.keys()
     assert all(made.counts[route] > 1 for route, _ in faults)
+
+
+def test_rollouts_join_a_group_and_go_on_behind_their_tokens() -> None:
+    def drawn(*requests: Request) -> dict[tuple[str, int], Completion]:
+        generator.submit(requests)
+        found = list[Completion]()
+        while generator.num_unfinished:
+            found += generator.poll()
+        return {(each.request_id, each.index): each for each in found}
+
+    sampling = Sampling(max_new_tokens=6, stop_token_ids=())
+    with service() as (made, options):
+        own = Service(base_url=options[-2].partition("=")[2], base_model=tinker_service.NAME, timeout_seconds=20.0)
+        generator = TinkerGenerator(own, seed=0, timeout_seconds=20.0)
+        first = drawn(Request("g", (5, 6), 3, sampling))
+        assert drawn(Request("g", (5, 6), 3, sampling)) == first
+        head = first["g", 0]
+        start = Begun(index=3, token_ids=head.token_ids[:2], logprobs=head.logprobs[:2], version=0)
+        more = drawn(
+            Request("g", (5, 6), 2, sampling, first_index=3, starts={3: start}), Request("h", (5, 6), 3, sampling)
+        )
+        generator.close()
+    assert more.keys() == {("g", 3), ("g", 4), ("h", 0), ("h", 1), ("h", 2)}
+    assert more["g", 3].token_ids[:2] == head.token_ids[:2] and more["g", 3].logprobs[:2] == head.logprobs[:2]
+    assert len({done.token_ids for done in (*first.values(), *more.values())}) == 8, "each has its own random numbers"
+    for done in (head, more["g", 3], more["h", 1]):
+        assert len(done.token_ids) == 6 and done.finish_reason == "length"
+        with torch.no_grad():
+            logits = made._base(torch.tensor([[5, 6, *done.token_ids]])).logits[0, 1:-1]
+        wanted = logits.log_softmax(-1).gather(-1, torch.tensor(done.token_ids)[:, None])[:, 0]
+        assert list(done.logprobs) == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
 def test_after_a_fault_nothing_is_trained_or_saved_until_a_saved_state_is_loaded() -> None:
