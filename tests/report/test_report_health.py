@@ -49,6 +49,13 @@ def test_the_logprob_gap_of_rollouts_of_older_weights_is_no_disagreement(tmp_pat
     assert "ahead" not in key_facts(read_run(write_run(tmp_path / "other", steps=steps[:1])))
 
 
+def test_the_money_of_a_run_at_a_service_is_a_key_fact(tmp_path: Path) -> None:
+    steps = [step_line(n, **{"service/cost": 0.25 * n, "service/cost_all": 0.5 * n}) for n in (1, 2, 3)]
+    facts = key_facts(read_run(write_run(tmp_path / "there", steps=steps)))
+    assert facts["spent"] == "1.5; 3 with every rollout trained"
+    assert "spent" not in key_facts(read_run(write_run(tmp_path / "here", steps=[step_line(1)])))
+
+
 def test_sizes_and_costs_of_a_run_that_decides_by_them_are_key_facts_and_a_dash_elsewhere(tmp_path: Path) -> None:
     steps = [step_line(1, **{"rollouts/kept": 5}), step_line(2, **{"rollouts/all": 24, "rollouts/kept": 6})]
     config = '[select]\nrule = "max_signal"\n[costs]\ngroup_ms = 9.6\nrollout_ms = 0.05\nrow_ms = 1.0\n'

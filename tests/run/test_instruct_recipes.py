@@ -85,6 +85,22 @@ def test_a_dry_run_says_how_long_and_what_was_chosen(
     assert "rollouts.generator = 'auto' is 'engine' here" in lines["chosen"]
 
 
+def test_code_is_trained_on_small_functions_and_on_rows_as_those_of_mbpp(
+    pods: Pods, data: Path, chat_model: Path
+) -> None:
+    flags = (f"--model.path={chat_model}", *SMALL, "--task.correct=weaker_code_share")
+    flags += ("--task.rewards={weaker_code_share = 1.0}",)
+    code, _, errors = pods("train", "code", *flags, "--stop.steps=1", "--out", "run")
+    assert code == 0, errors
+    lines = [json.loads(line) for line in (data / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["rewards/weaker_code_share/mean"] for line in lines if "loss" in line] == [0.0]
+    row = {"text": "Write a function f.", "code": "def f(): return 1", "test_list": ["assert f() == 1"]}
+    (data / "mbpp.jsonl").write_text("".join(json.dumps(row | {"text": f"{n}"}) + "\n" for n in range(4)))
+    columns = ("--task.name=jsonl", f"--task.path={data / 'mbpp.jsonl'}", "--task.prompt_column=text")
+    code, printed, errors = pods("train", "code", *flags, *columns, "--task.answer_column=code", "--dry-run")
+    assert code == 0 and "reward 1 (weaker_code_share 1), correct" in printed, errors
+
+
 @pytest.mark.parametrize("name", ["gsm8k", "math"])
 def test_the_system_prompt_tells_of_the_tags_and_without_it_a_warning_does(data: Path, name: str) -> None:
     task = load_config(name, ["task.num_eval=2"]).task

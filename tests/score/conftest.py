@@ -1,10 +1,15 @@
-"""A user's own module of rewards in the row form, some of which fail on purpose, for the tests of this folder."""
+"""For the tests of this folder: bubblewrap, or they are left out; and a user's own module of rewards in the row form,
+some of which fail on purpose.
+"""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from podsrl.errors import UsageError
+from podsrl.score.sandbox import BWRAP, require
 
 REWARDS = """
 import os, random, signal, sys, time
@@ -61,3 +66,11 @@ def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     sys.modules.pop("worker_rewards", None)
     yield tmp_path
     sys.modules.pop("worker_rewards", None)  # not by monkeypatch, which would put it back
+
+
+@pytest.fixture(scope="session")
+def bubblewrap() -> None:
+    try:
+        require(BWRAP)
+    except UsageError as error:
+        pytest.skip(str(error))

@@ -35,12 +35,13 @@ def rows(tmp_path: Path) -> str:
 def test_the_defaults_are_those_of_the_config() -> None:
     parameters = inspect.signature(load_tasks).parameters
     assert {"path", "subset", "chat", "system_prompt", "num_eval"} <= parameters.keys()
-    for option in inspect.signature(load_tasks).parameters.keys() - {"name", "seed"}:
+    for option in inspect.signature(load_tasks).parameters.keys() - {"name", "seed", "own"}:
         assert parameters[option].default == TaskConfig.model_fields[option].default, option
 
 
 def test_known_sets_load_by_name(rows: str) -> None:
-    assert list(TASKS) == ["arithmetic", "columns", "steps", "gsm8k", "math", "math500", "svamp", "jsonl", "hub"]
+    names = ["arithmetic", "columns", "steps", "functions", "gsm8k", "math", "math500", "svamp"]
+    assert list(TASKS) == [*names, "jsonl", "hub", "reasoning_gym"]
     assert load_tasks("arithmetic", digits=1, num_eval=9, seed=5).train[0].id == "1+1"
     tasks = load_tasks("jsonl", path=rows, num_eval=1)
     assert {task.prompt for task in [*tasks.train, *tasks.eval]} == {"a", "b"}
@@ -117,6 +118,24 @@ def test_a_loader_of_ones_own_gets_the_options_it_names(own: ModuleType) -> None
     assert load_tasks("own_tasks:load", path="p", num_eval=3, seed=9).name == "p 3"
     with pytest.raises(UsageError, match=r"task.digits = 3, but task set 'own_tasks:load' does not read"):
         load_tasks("own_tasks:load", digits=3)
+
+
+def test_a_loader_has_options_of_its_own(own: ModuleType) -> None:
+    def load(*, num_eval: int, colour: str, shade: float = 0.5) -> TaskSet:
+        return TaskSet(name=f"{colour} {shade}", train=[ONE], eval=(TWO,))
+
+    own.load, name = load, "own_tasks:load"
+    assert load_tasks(name, own={"colour": "red", "shade": 1}).name == "red 1.0"
+    for given, message in (
+        ({"color": "red"}, r"options\.own_tasks:load\.color = 'red': there is no such option. Did you mean 'colour'\?"),
+        ({}, r"options\.own_tasks:load\.colour is not set, and has no default: set it"),
+        ({"colour": 3}, r"options\.own_tasks:load\.colour = 3: Input should be a valid string"),
+        ({"colour": "red", "num_eval": 3}, r"options\.own_tasks:load\.num_eval = 3: there is no such option"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            load_tasks(name, own=given)
+    with pytest.raises(UsageError, match=r"options\.arithmetic\.colour = 1: there is no such option\. It takes no"):
+        load_tasks("arithmetic", own={"colour": 1})
 
 
 def test_a_loader_of_ones_own_gets_a_number_of_held_out_questions(own: ModuleType) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podsrl.score import REWARDS
+from podsrl.score.rewards import CODE
 from podsrl.tools.attack.attack import attack_rewards
 from podsrl.tools.attack.families import FAMILIES
 from podsrl.tools.attack.questions import QUESTIONS, spread
@@ -22,7 +23,8 @@ TIMEOUT_SECONDS = 3.0
 
 def table() -> str:
     """One row a reward."""
-    rows = [("reward", "pays"), ("---", "---"), *((f"`{name}`", paid(attacked(name))) for name in REWARDS)]
+    of_texts = [name for name in REWARDS if name not in CODE]
+    rows = [("reward", "pays"), ("---", "---"), *((f"`{name}`", paid(attacked(name))) for name in of_texts)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

@@ -65,7 +65,7 @@ def attack(
 def _questions(file: Path | None, config: str | None, task: str | None) -> tuple[Sequence[Task], Form | None]:
     """Questions, and the form of a file's right completions."""
     from podsrl.tools.attack.forms import form_of
-    from podsrl.tools.attack.questions import QUESTIONS, held_out_questions, stored_questions, task_section
+    from podsrl.tools.attack.questions import QUESTIONS, config_of, held_out_questions, stored_questions
     from podsrl.tools.completions import read_completions
 
     if file is not None and task is not None:
@@ -74,9 +74,9 @@ def _questions(file: Path | None, config: str | None, task: str | None) -> tuple
         stored = read_completions(file)
         return stored_questions(stored), form_of(stored)
     if task is not None:
-        return held_out_questions(task_section(task)), None
+        return held_out_questions(config_of(task)), None
     if config is not None:
-        return held_out_questions(load_config(config).task), None
+        return held_out_questions(load_config(config)), None
     return QUESTIONS, None
 
 

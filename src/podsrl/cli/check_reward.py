@@ -14,7 +14,7 @@ from podsrl.cli.attack import attack as run_attack
 from podsrl.cli.console import errors, output, say
 from podsrl.cli.progress import bar
 from podsrl.config.load import load_config
-from podsrl.config.schema import TaskConfig
+from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def check_reward(
     """
     if (reward is None) == (config is None):
         raise UsageError("pods check-reward wants either --reward NAME=WEIGHT (perhaps several) or --config CONFIG")
-    section = _section(config)
-    limits, (rewards, judge) = _limits(section, workers, timeout), _rewards(reward, section)
+    own = RunConfig() if config is None else load_config(config)
+    limits, (rewards, judge) = _limits(own.task, workers, timeout), _rewards(reward, own)
     if attack:
         _refuse({"--correct": correct}, "names what is compared with labels, and --attack has none: leave it out")
         run_attack(file, rewards, config, task, num_questions, out, force, limits, json, all_of_it)
@@ -132,11 +132,6 @@ def _check(
         raise typer.Exit(1)
 
 
-def _section(config: str | None) -> TaskConfig:
-    """The task section of the config; without one, its defaults."""
-    return TaskConfig() if config is None else load_config(config).task
-
-
 def _limits(section: TaskConfig, workers: int | None, timeout: float | None) -> dict[str, Any]:
     """As keyword arguments of `check_rewards` and `attack_rewards`: what is not given is the config's."""
     if timeout is not None and not timeout > 0:
@@ -148,12 +143,12 @@ def _limits(section: TaskConfig, workers: int | None, timeout: float | None) -> 
     }
 
 
-def _rewards(texts: list[str] | None, section: TaskConfig) -> tuple[dict[str, float], str]:
+def _rewards(texts: list[str] | None, config: RunConfig) -> tuple[dict[str, float], str]:
     if texts is not None:
         return _parse(texts)
     from podsrl.tools.check_reward import rewards_of
 
-    rewards, correct = rewards_of(section)
+    rewards, correct = rewards_of(config)
     return dict(rewards), correct
 
 

@@ -1,4 +1,4 @@
-"""`pods report` and `pods doctor`."""
+"""`pods report`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
-from podsrl.cli.console import errors, output, print_paragraph, say
+from podsrl.cli.console import errors, output, say
 from podsrl.cli.progress import waiting
-from podsrl.config.bounds import TRACKERS
-from podsrl.config.files import recipe_names
 from podsrl.errors import UsageError
 
 
@@ -66,48 +64,3 @@ def _follow(runs: list[Path], out: Path) -> None:
 
     os.nice(10)  # drawing yields to a run that trains on the same cores
     keep_written(runs, out, lambda: say(f"{out}   (Ctrl-C ends it; the runs go on)"), lambda text: say(text, errors))
-
-
-def doctor(
-    all_of_it: Annotated[
-        bool, typer.Option("--all", help="Also the rule of matrix products, recipes, task sets and rewards.")
-    ] = False,
-) -> None:
-    """Show what this machine offers, and what podsrl would use.
-
-    [bold]Examples[/]
-
-      pods doctor           versions, devices and memory
-      pods doctor --all     also the recipes, task sets and rewards by name
-
-    If you report a fault, add what this command prints.
-    """
-    from importlib.metadata import version
-
-    import torch
-
-    from podsrl.lib.machine import configure_threads, hardware_line
-    from podsrl.lib.matmul import choose
-    from podsrl.run.before.checks import is_installed
-    from podsrl.run.before.matmul import describe_matmul
-    from podsrl.score import REWARDS
-    from podsrl.tasks import TASKS
-
-    small = configure_threads(0, 0)
-    on = "on a GPU" if torch.cuda.is_available() else "small models, since there is no GPU"
-    print_paragraph(f"podsrl {version('podsrl')} can train here: {on}.", style="bold")
-    say(f"machine     {hardware_line()}")
-
-    def offered(name: str, extra: str) -> str:
-        return name if is_installed(name) else f"{name} (pip install 'podsrl[{extra}]')"
-
-    say(f"generators  engine, vLLM servers, {', '.join(offered(name, name) for name in ('vllm', 'ray'))}")
-    say(f"trackers    {', '.join(offered(name, 'trackers') for name in TRACKERS)}")
-    if not all_of_it:
-        say("threads, matrix products, recipes, task sets and rewards: --all")
-        return
-    say(f"threads     a small model trains on {small}; transformers {version('transformers')}")
-    say(f"products    of float32 matrices: {describe_matmul('auto', choose())}")
-    say(f"recipes     {', '.join(recipe_names())}")
-    say(f"task sets   {', '.join(TASKS)}")
-    say(f"rewards     {', '.join(REWARDS)}")

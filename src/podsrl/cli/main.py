@@ -15,9 +15,11 @@ from rich.markup import escape
 
 from podsrl.cli import (
     check_reward,
+    check_template,
     compare,
     config,
     diagnose,
+    doctor,
     evaluate,
     inspect,
     launch,
@@ -25,6 +27,7 @@ from podsrl.cli import (
     plan,
     recipes,
     systems,
+    tasks,
     train,
     watch,
 )
@@ -72,14 +75,16 @@ app.command(cls=CompareCommand, context_settings=OWN_ARGUMENTS)(compare.compare)
 app.command()(recipes.recipes)
 app.command()(systems.systems)
 app.command()(models.models)
+app.command()(tasks.tasks)
 app.command(cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(plan.plan)
 app.command("eval", cls=ConfigCommand, context_settings=OWN_ARGUMENTS)(evaluate.evaluate)
 app.command("check-reward")(check_reward.check_reward)
+app.command("check-template")(check_template.check_template)
 app.command()(watch.watch)
 app.command()(inspect.report)
 app.command()(diagnose.diagnose)
 app.command(cls=PretrainCommand, context_settings=OWN_ARGUMENTS)(train.pretrain)
-app.command()(inspect.doctor)
+app.command()(doctor.doctor)
 
 
 def _flowing(text: str) -> str:

@@ -134,8 +134,9 @@ class TaskConfig(Section):
     """For "arithmetic" and "columns": digits of each addend, 1 to 3; a list, such as [1, 2, 3], mixes sums of each
     number of digits (`podsrl.tasks.arithmetic.load_arithmetic` says how many of each)."""
     levels: dict[int, float] | None = None
-    """For "steps": level, from 1 (easiest) to 4, -> its share of the questions; the shares add up to 1. Default: those
-    of `podsrl/tasks/steps.py`, which says what a level is; see docs/steps.md."""
+    """For "steps" (levels 1 to 4) and "functions" (1 to 3): level, 1 is the easiest, -> its share of the questions; the
+    shares add up to 1. Default: of "steps" those of `podsrl/tasks/steps.py`, which says what a level is (docs/steps.md);
+    of "functions" all questions."""
     chat: bool | None = None
     """Send text prompts as a chat message, through the tokenizer's chat template; default: as the task set says."""
     system_prompt: Annotated[str | None, Names("podsrl.tasks:SYSTEM_PROMPTS")] = None
@@ -213,8 +214,8 @@ class RolloutConfig(Section):
     generator: Annotated[str, Names("podsrl.generate.kinds:GENERATORS")] = "engine"
     """What generates: "engine" (the one of this package), "vllm" (vLLM in this process), "vllm+http://HOST:PORT" (a
     vLLM server that runs already; several addresses are separated by commas), "auto" ("vllm" where it is installed and
-    the model is on a GPU, else "engine"), or "module:function". Its options stand in `[options.NAME]`; see
-    docs/generators.md."""
+    the model is on a GPU, else "engine"), "tinker" (a service that also trains; docs/tinker.md), or "module:function".
+    Its options stand in `[options.NAME]`; see docs/generators.md."""
 
 
 class CostsConfig(Section):
@@ -613,7 +614,7 @@ class RunConfig(Section):
     record: RecordConfig = RecordConfig()
     about: AboutConfig = AboutConfig()
     options: dict[str, dict[str, Any]] = {}
-    """Options of a system, or of `rollouts.generator`: its name -> a table."""
+    """Options of a system, of `task.name`, or of `rollouts.generator`: its name -> a table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:

@@ -115,7 +115,7 @@ def _behind(prompt: str | None, config: RunConfig, parts: Prepared) -> Fitted:
     limit = config.rollouts.max_prompt_tokens
     try:
         task = with_values(config, task={"system_prompt": prompt}).task
-        fitted = fit_prompts(load_task_set(task), parts.tokenizer, limit, is_trained=False)
+        fitted = fit_prompts(load_task_set(task, config.options), parts.tokenizer, limit, is_trained=False)
     except UsageError as error:
         raise UsageError(f"--system-prompt {short(prompt or '')}: {error}") from None
     if [task.id for task in fitted.tasks.eval] != [task.id for task in parts.tasks.eval]:

@@ -160,12 +160,13 @@ def _for_evaluation(config: RunConfig) -> RunConfig:
         task=config.task,
         rollouts=RolloutConfig(**rollouts),
         eval=config.eval,
-        options=_of_generator(config),
+        options=_of_others(config),
     )
 
 
-def _of_generator(config: RunConfig) -> dict[str, dict[str, Any]]:
+def _of_others(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """The options of the generator and of the task set."""
     from podsrl.generate import resolve_generator  # imports torch
 
-    name = resolve_generator(config.rollouts.generator, config.options).options_name
-    return {name: config.options[name]} if name in config.options else {}
+    names = (resolve_generator(config.rollouts.generator, config.options).options_name, config.task.name)
+    return {name: config.options[name] for name in names if name in config.options}

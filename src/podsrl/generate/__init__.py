@@ -13,7 +13,7 @@ from podsrl.generate.base import (
 )
 from podsrl.generate.checked import Checked
 from podsrl.generate.engine.engine import Engine
-from podsrl.generate.kinds import Kind, new_engine, resolve_generator
+from podsrl.generate.kinds import Kind, Training, new_engine, resolve_generator
 from podsrl.lib.watch import End, Fork, Hold, Live, Note, Watch
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Request",
     "Sampling",
     "Setting",
+    "Training",
     "Verbs",
     "Watch",
     "abilities_of",

@@ -22,11 +22,27 @@ if TYPE_CHECKING:
 Factory = Callable[..., Generator]
 """`make(setting, *, option=…) -> Generator`."""
 GENERATORS: Table[Factory] = Table(
-    {"engine": "podsrl.generate.kinds:new_engine", "vllm": "podsrl.generate.vllm.make:make_vllm"}
+    {
+        "engine": "podsrl.generate.kinds:new_engine",
+        "vllm": "podsrl.generate.vllm.make:make_vllm",
+        "tinker": "podsrl.integrations.tinker.kind:make_tinker",
+    }
 )
 """Name of a generator, as in `rollouts.generator` -> what makes it."""
 _MEMBERS = ("version", "abort", "load_weights", "describe", "close")
 """What a run uses of every generator, beside `submit` and `poll`, or `generate`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """How a generator's service trains the weights that it samples from, in place of this process."""
+
+    load_policy: Callable[..., Any]
+    """In place of `podsrl.policy.load_policy`."""
+    new_updater: Callable[..., Any]
+    """(config, loss) -> what a learner calls of a `podsrl.update.Updater`."""
+    step_metrics: Callable[[RunConfig, Any], Mapping[str, float]]
+    """(config, what a step did) -> further metrics of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +71,8 @@ class Kind:
     """Kinds whose generators work as one, such as servers."""
     new_store: Callable[[Setting], Any] | None = None
     """Makes what holds the weights for all members."""
+    training: Training | None = None
+    """None: this process trains."""
 
     @property
     def own(self) -> str:
@@ -111,6 +129,10 @@ def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Ki
     )
     checked = check_options(factory, options.get(name, {}), where=f"options.{name}", given=("setting",))
     kind = Kind(option=f"rollouts.generator = {name!r}", options_name=name, factory=factory, options=checked)
+    if name == "tinker":
+        from podsrl.integrations.tinker.kind import kind_of
+
+        return kind_of(kind)
     if name != "vllm":
         return kind
     return replace(

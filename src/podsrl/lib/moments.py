@@ -112,6 +112,7 @@ SYSTEMS: Mapping[str, tuple[str, ...]] = {
     "certain": ("podsrl.control.close:Certain",),
     "until_mixed": ("podsrl.control.close:UntilMixed",),
     "random": ("podsrl.control.steer:Random",),
+    "levels": ("podsrl.control.levels:Levels",),
     **{
         name: tuple(
             f"podsrl.systems.{module}:{kind}"

@@ -6,6 +6,7 @@ a method for each moment at which it decides something (`podsrl.lib.moments.MOME
 
     learn(groups), state(), restore(state)    it learns from all groups of a step; all three, or the last two
     most(num_prompts, num_rollouts)           the largest sizes that it may ask for
+    metrics()                                 numbers of its own for the line of a step in metrics.jsonl, by their names
     together(rollouts)                        beside `look`: it may postpone rollouts, and says which of a group go on
     needs, breaks                             words of `podsrl.lib.moments.WORDS`
     abilities                                 what the generator has to be able to do (`Generator.abilities`)
@@ -42,6 +43,7 @@ GO_ON = ("join", "start")
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "learn": ("groups",),
     "state": (),
+    "metrics": (),
     "restore": ("state",),
     "most": ("num_prompts", "num_rollouts"),
     "check_train": ("num_prompts", "num_train"),
@@ -158,6 +160,10 @@ class Parts:
                 )
             with calling(f"restore of {name!r}", "restore(state)"):
                 part.restore(states[name])
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of the parts' own, after a step."""
+        return {name: float(value) for own in self._each("metrics") for name, value in dict(own).items()}
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
         """The most groups of a round, and the most rollouts of a group, that the parts say they ask for."""

@@ -35,10 +35,15 @@ from podsrl.run.before.prepare import Found, find
 from podsrl.run.before.sizes import at_most
 from podsrl.run.health import REASONS
 from podsrl.score import Scorer
+from podsrl.score.rewards import CODE
 from podsrl.score.workers.dispatcher import default_workers
 from podsrl.types import Rollout, Task
 
-_RIGHT = {"boxed_correct": "\\boxed{{{}}}", "math_correct": "<answer>{}</answer>"}
+_RIGHT = {
+    "boxed_correct": "\\boxed{{{}}}",
+    "math_correct": "<answer>{}</answer>",
+    **dict.fromkeys(CODE, "```python\n{}\n```"),
+}
 """Reward that decides what is right -> how a right answer may look to it."""
 _RIGHT_OTHERWISE = "Answer: {}."
 _DOES_NOT_KNOW = "I do not know."

@@ -15,6 +15,7 @@ import torch
 from podsrl.config.load import with_values
 from podsrl.config.schema import ModelConfig, RolloutConfig, RunConfig
 from podsrl.errors import UsageError
+from podsrl.generate import resolve_generator
 from podsrl.lib.devices import default_bound
 from podsrl.lib.machine import total_bytes
 from podsrl.lib.parts import Parts
@@ -101,6 +102,9 @@ def preview_run(
     if num_processes < 1:
         raise UsageError(f"--processes {num_processes}: wanted at least 1")
     config, _ = settle(config, num_processes)
+    kind = resolve_generator(config.rollouts.generator, config.options)
+    if kind.training is not None:
+        raise UsageError(f"{kind.option}: a plan is of this machine's memory and time, and the model is at a service")
     shape = read_shape(config.model)
     check_dtype(config)
     _check_window(config, shape)

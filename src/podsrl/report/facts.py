@@ -38,7 +38,7 @@ def key_facts(run: Run) -> dict[str, str]:
     options = {name: run.option(key) for name, key in _OPTIONS.items()}
     facts = {name: MISSING if value is None else str(value) for name, value in options.items()}
     head = {"prompts": MISSING if prompts is None else str(prompts), "n → m": sizes(run)}
-    return head | facts | _by_costs(run) | _ahead(run)
+    return head | facts | _by_costs(run) | _ahead(run) | _spent(run)
 
 
 def sizes(run: Run) -> str:
@@ -75,6 +75,12 @@ def _ahead(run: Run) -> dict[str, str]:
         return {}
     lag, seconds = np.nanmean(run.series("rollouts/lag")), np.nanmean(overlapped)
     return {"ahead": f"rollouts {lag:.2g} updates old; {pace_text(float(seconds))} per step beside the one before"}
+
+
+def _spent(run: Run) -> dict[str, str]:
+    """Of a run at a service with prices: money for its steps, and what they had cost with every rollout trained."""
+    spent, of_all = (float(np.nansum(run.series(f"service/{name}"))) for name in ("cost", "cost_all"))
+    return {"spent": f"{spent:.4g}; {of_all:.4g} with every rollout trained"} if spent > 0 else {}
 
 
 def group_summary(group: RecordedGroup) -> dict[str, float | int | None]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -28,11 +29,17 @@ Json = dict[str, Any]
 Outcome = Literal["finished", "interrupted"]
 
 
-def record(folder: RunFolder, result: StepResult, num_groups: int = 0, tokenizer: Any = None) -> Json:
-    """Append a step to the logs: its metrics, and at most `num_groups` whole groups. Returns the metrics."""
+def record(
+    folder: RunFolder,
+    result: StepResult,
+    num_groups: int = 0,
+    tokenizer: Any = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Json:
+    """Append a step to the logs: its metrics and `more`, and at most `num_groups` whole groups. Returns the metrics."""
     for line in islice(group_records(result, tokenizer), num_groups):
         folder.append("groups.jsonl", line)
-    metrics = step_metrics(result)
+    metrics = {**step_metrics(result), **more}
     folder.append("metrics.jsonl", metrics)
     return metrics
 
@@ -127,12 +134,15 @@ class _Run:
         result = training_step(self._trainer)
         self._version = self._trainer.learner.version
         config = self._trainer.config
+        training = self._trainer.parts.generator.training
+        more: Json = {} if training is None else dict(training.step_metrics(config, result))
+        more |= self._trainer.parts.systems.metrics()
         if self._folder is None:
-            self._on_record(step_metrics(result))
+            self._on_record({**step_metrics(result), **more})
             return result
         is_due = self._due.is_group_record(config, result.progress)
         num_groups = config.record.num_groups if is_due else 0
-        self._on_record(record(self._folder, result, num_groups, self._trainer.tokenizer))
+        self._on_record(record(self._folder, result, num_groups, self._trainer.tokenizer, more))
         return result
 
     def evaluate_if_due(self, on_look: Callable[[list[Group]], None] | None = None) -> None:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from podsrl.lib.seeds import set_global_seed
 from podsrl.score.base import Fault, FaultKind, Rows, Values, collect
 from podsrl.score.forms import BatchForm, RowForm, judge_of
-from podsrl.score.rewards import REWARDS, SLOW, find_reward, is_importable_by_workers, modules_of
+from podsrl.score.rewards import CODE, REWARDS, SLOW, find_reward, is_importable_by_workers, modules_of
 from podsrl.score.workers.dispatcher import MEMORY_BYTES, START_SECONDS, Dispatcher
 from podsrl.score.workers.jobs import RowsJob, write_task
 from podsrl.score.workers.worker import Setup
@@ -53,7 +53,7 @@ class Panel:
             the limit of the row form until `new_step`.
 
     Raises:
-        UsageError: an unknown name, or a function of neither form.
+        UsageError: an unknown name, a function of neither form, or programs cannot be run on this machine.
 
     Example:
         >>> task = Task(id="1+2", prompt="1+2=", answer="3")
@@ -73,6 +73,10 @@ class Panel:
     ) -> None:
         self.forms = {name: judge_of(name, find_reward(name, option=option)) for name, option in options.items()}
         """Name -> the function in its form."""
+        for name in CODE.intersection(options):
+            from podsrl.score.rewards.code import check_sandbox
+
+            check_sandbox(name)
         slow = [name for name in self.forms if not is_run or name in SLOW or name not in REWARDS]
         self._here = [name for name in slow if not is_importable_by_workers(name)]
         """Slow functions that run in this process."""
@@ -191,13 +195,13 @@ class Panel:
         return found
 
     def _write(self, name: str, task: Task) -> bytes:
-        """A task's form for the workers; the known functions read no columns."""
-        is_known = name in REWARDS
-        key = (id(task), is_known)
+        """A task's form for the workers, with its columns where the function reads any."""
+        reads = name in CODE or name not in REWARDS
+        key = (id(task), reads)
         if key not in self._written:
             if len(self._written) >= _MAX_WRITTEN:
                 self._written.clear()
-            self._written[key] = task, write_task(task, reads=lambda column: not is_known)
+            self._written[key] = task, write_task(task, reads=lambda column: reads)
         return self._written[key][1]
 
     def forget(self, tasks: Sequence[Task], texts: Sequence[str]) -> None:

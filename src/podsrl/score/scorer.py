@@ -12,7 +12,7 @@ from podsrl.lib.rounding import SHARE
 from podsrl.score.base import Fault, Rows, Values, collect
 from podsrl.score.forms import BatchForm
 from podsrl.score.panel import Panel
-from podsrl.score.rewards import EXTRACTORS, SLOW
+from podsrl.score.rewards import CODE, EXTRACTORS, SLOW
 from podsrl.score.rewards.earned import EARNED, earned
 from podsrl.types import Rollout, Task
 
@@ -268,6 +268,7 @@ class Scorer:
 
         Raises:
             RewardError: a function breaks its contract.
+            UsageError: the task has no tests for a program.
 
         Example:
             >>> Scorer({"correct": 1.0}, correct="correct").probe(Task(id="1+2", prompt="1+2=", answer="3"))
@@ -277,6 +278,10 @@ class Scorer:
         self._panel.start()
         judged = {}
         for name in self._panel.forms:
+            if name in CODE:
+                from podsrl.score.rewards.code import read_tests
+
+                read_tests(task)
             if name in SLOW or name == EARNED:  # known to keep the contract; workers take a second to start
                 judged[name] = Values(values=[0.0] * len(rows), faults={})
                 continue

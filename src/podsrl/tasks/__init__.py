@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from podsrl.config.schema import TaskConfig
 from podsrl.errors import UsageError
-from podsrl.lib.options import parameters_of
+from podsrl.lib.options import check_options, parameters_of
 from podsrl.lib.resolve import Table, resolve
 from podsrl.lib.user_function import calling
 from podsrl.tasks.base import TaskSet
@@ -20,19 +20,22 @@ from podsrl.tasks.stream import Stream, task_indices
 __all__ = ["MOST_HELD_OUT", "SYSTEM_PROMPTS", "TASKS", "Loader", "Stream", "TaskSet", "load_tasks", "task_indices"]
 
 Loader = Callable[..., TaskSet]
-"""Takes the options it reads as keyword parameters, under the names of `load_tasks`, and no others."""
+"""Takes the options it reads as keyword parameters, under the names of `load_tasks`; its other keyword-only parameters
+are its own options, `[options.NAME]`."""
 
 TASKS: Table[Loader] = Table(
     {
         "arithmetic": "podsrl.tasks.arithmetic:load_arithmetic",
         "columns": "podsrl.tasks.columns:load_columns",
         "steps": "podsrl.tasks.steps:load_steps",
+        "functions": "podsrl.tasks.functions:load_functions",
         "gsm8k": "podsrl.tasks.gsm8k:load_gsm8k",
         "math": "podsrl.tasks.math:load_math",
         "math500": "podsrl.tasks.math:load_math500",
         "svamp": "podsrl.tasks.svamp:load_svamp",
         "jsonl": "podsrl.tasks.jsonl:load_jsonl",
         "hub": "podsrl.tasks.hub:load_hub",
+        "reasoning_gym": "podsrl.integrations.reasoning_gym:load_reasoning_gym",
     }
 )
 """Name of a task set, as in `task.name` -> its loader."""
@@ -58,6 +61,7 @@ def load_tasks(
     special_tokens: Literal["text", "tokens"] = _DEFAULT.special_tokens,
     num_eval: int | None = None,
     seed: int = 0,
+    own: Mapping[str, Any] | None = None,
 ) -> TaskSet:
     """Load a task set by name.
 
@@ -76,6 +80,7 @@ def load_tasks(
         chat, system_prompt, special_tokens: see `ask`.
         num_eval: held-out questions; 0: all of the set's own test split; None: see `TaskConfig.num_eval`.
         seed: of the run, at least 0.
+        own: options that only this loader has, `[options.NAME]`.
 
     Raises:
         UsageError: unknown name, or a file in its place; an option that the set does not read; a missing `path`; a
@@ -103,6 +108,7 @@ def load_tasks(
         raise UsageError(f"task.name = '{name}' is a file: set task.name = 'jsonl' and task.path = '{name}'")
     loader = resolve(name, TASKS, option="task.name", kind="task set", wanted="a function that returns a TaskSet")
     read = _options_read(name, loader, options)
+    read |= check_options(loader, own or {}, where=f"options.{name}", given=tuple(options))
     with calling(f"task.name = '{name}'") if name not in TASKS else nullcontext():
         tasks = loader(**read)
     if not isinstance(tasks, TaskSet):
@@ -123,7 +129,7 @@ def _options_read(name: str, loader: Loader, options: Mapping[str, Any]) -> dict
 
 
 def _check_parameters(name: str, parameters: Mapping[str, Parameter], options: Mapping[str, Any]) -> None:
-    if strange := [key for key, parameter in parameters.items() if key not in options and _is_required(parameter)]:
+    if strange := [key for key, parameter in parameters.items() if key not in options and _is_missing(parameter)]:
         raise UsageError(f"task.name = '{name}' wants {strange}; a loader can be given {list(options)}")
     defaults = signature(load_tasks).parameters
     for key, value in options.items():
@@ -135,6 +141,10 @@ def _check_parameters(name: str, parameters: Mapping[str, Parameter], options: M
             )
     if "path" in parameters and _is_required(parameters["path"]) and options["path"] is None:
         raise UsageError(f"task.path is not set, but task set '{name}' reads it: {_PATH_CURES.get(name, 'set it')}")
+
+
+def _is_missing(parameter: Parameter) -> bool:
+    return _is_required(parameter) and parameter.kind is not Parameter.KEYWORD_ONLY  # else an option of its own
 
 
 def _is_required(parameter: Parameter) -> bool:

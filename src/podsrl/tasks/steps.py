@@ -16,7 +16,7 @@ into real runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -229,15 +229,15 @@ def load_steps(*, levels: Mapping[int, float] | None, num_eval: int | None) -> T
     )
 
 
-def check_shares(levels: Mapping[int, float]) -> dict[int, float]:
+def check_shares(levels: Mapping[int, float], known: Collection[int] = LEVELS) -> dict[int, float]:
     """Shares of known levels in their order. UsageError: unknown levels, negative shares, or their sum is not 1.
 
     Example:
         >>> check_shares({4: 0.25, 1: 0.75})
         {1: 0.75, 4: 0.25}
     """
-    if strange := sorted(levels.keys() - LEVELS.keys()):
-        raise UsageError(f"task.levels names {strange}; wanted levels out of {list(LEVELS)}")
+    if strange := sorted(levels.keys() - {*known}):
+        raise UsageError(f"task.levels names {strange}; wanted levels out of {[*known]}")
     if bad := [share for share in levels.values() if not 0 <= share <= 1]:
         raise UsageError(f"task.levels has the share {bad[0]:g}; wanted shares from 0 to 1")
     if abs(sum(levels.values()) - 1) > 1e-6:

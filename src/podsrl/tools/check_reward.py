@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from podsrl.config.schema import TaskConfig
+from podsrl.config.schema import RunConfig
 from podsrl.errors import RewardError
 from podsrl.lib.callbacks import Progress, no_progress
 from podsrl.run.before.data import load_task_set
@@ -120,11 +120,12 @@ class RewardCheck:
         return {**asdict(self), "problems": self.problems, "warnings": self.warnings}
 
 
-def rewards_of(task: TaskConfig) -> tuple[Mapping[str, float], str]:
-    """Rewards and judge of a config's task section; what the section leaves open is read from its task set."""
+def rewards_of(config: RunConfig) -> tuple[Mapping[str, float], str]:
+    """Rewards and judge of a config; what its task section leaves open is read from its task set."""
+    task = config.task
     if task.rewards is not None and task.correct is not None:
         return task.rewards, task.correct
-    tasks = load_task_set(task)
+    tasks = load_task_set(task, config.options)
     return task.rewards or tasks.rewards, task.correct or tasks.correct
 
 

@@ -66,6 +66,14 @@ def test_each_reward_function_has_its_figure(tmp_path: Path) -> None:
     assert "lr" in figures and "clip_fraction" not in figures
 
 
+def test_each_kind_of_question_with_levels_has_its_figure(tmp_path: Path) -> None:
+    steps = [step_line(step, **{"level/gcd": float(step // 2), "level/": 3.0}) for step in (1, 2, 3)]
+    figures = run_figures({"run": [read_run(write_run(tmp_path / "run", steps=steps))]})
+    found = [figures[f"level_{place}"].axes[0] for place in (0, 1)]
+    assert [axes.get_title(loc="left") for axes in found] == ["Level of gcd", "Level"]
+    assert [axes.get_lines()[-1].get_ydata().tolist() for axes in found] == [[0.0, 1.0, 1.0], [3.0, 3.0, 3.0]]
+
+
 def test_shares_stay_within_0_and_100_percent_and_ticks_are_whole_steps(tmp_path: Path) -> None:
     steps = [step_line(step, **{"accuracy/all": step - 1.0, "groups/zero_signal": 0}) for step in (1, 2)]
     run = read_run(write_run(tmp_path / "run", steps=steps, evaluations=[(0, 0.0, 0.0), (2, 3.0, 1.0)]))

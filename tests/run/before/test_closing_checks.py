@@ -12,6 +12,7 @@ from made import completion
 from podsrl.run.before.closing import closing_advice, kept_of_plenty, reward_bounds
 from podsrl.run.before.sizes import parts_of
 from podsrl.score import BOUNDS, EARNED, REWARDS, Scorer
+from podsrl.score.rewards import CODE
 from podsrl.select import resolve_rule
 from podsrl.types import Task
 from runs import config_of
@@ -42,7 +43,7 @@ def test_every_known_reward_lies_within_its_bounds() -> None:
     texts = ["", "3", "Answer: 3.", tags, tags * 3, tags + "x" * 5000, "<answer>3</answer>", "\\boxed{3}", "\\boxed{"]
     task = Task(id="q", prompt="1+2=", answer="3")
     assert reward_bounds({EARNED: 1.0}) is None  # what an environment gives may be any number
-    for name, reward in ((name, each) for name, each in REWARDS.items() if name != EARNED):
+    for name, reward in ((name, each) for name, each in REWARDS.items() if name not in {EARNED, *CODE}):
         values = [float(reward(task, text)) for text in texts]  # type: ignore[call-arg, arg-type]
         assert all(BOUNDS[0] <= value <= BOUNDS[1] for value in values) and not any(map(math.isnan, values)), name
 

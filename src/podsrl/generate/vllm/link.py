@@ -12,7 +12,7 @@ import socket
 import threading
 from concurrent.futures import CancelledError
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
@@ -46,6 +46,21 @@ class Refused(Exception):
         self.status = status
 
 
+class Options(NamedTuple):
+    """What a user calls an address and the variable with its key, for messages."""
+
+    address: str
+    key: str
+    wanted: str
+
+
+GENERATOR = Options(
+    "rollouts.generator",
+    "options.vllm.key_from",
+    "vllm+http://HOST:PORT or vllm+https://HOST:PORT, several separated by commas",
+)
+
+
 class Link:
     """Talks with one server, from any number of threads.
 
@@ -53,20 +68,21 @@ class Link:
         url: "http://HOST:PORT" or "https://HOST[:PORT]", perhaps with a path before the routes.
         key_from: environment variable that holds the server's API key; "": none.
         timeout_seconds: longest time from a request to the last byte of its answer.
+        options: that name these two.
 
     Raises:
         UsageError: no such address or variable.
     """
 
-    def __init__(self, url: str, *, key_from: str = "", timeout_seconds: float = 1800.0) -> None:
-        self.url, self._timeout_seconds = check_url(url), timeout_seconds
+    def __init__(
+        self, url: str, *, key_from: str = "", timeout_seconds: float = 1800.0, options: Options = GENERATOR
+    ) -> None:
+        self.url, self._timeout_seconds = check_url(url, options), timeout_seconds
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         if key_from:
             key = os.environ.get(key_from, "").strip()
             if not key or not key.isprintable() or not key.isascii():
-                raise UsageError(
-                    f"options.vllm.key_from = {key_from!r}: that environment variable holds no key; set it"
-                )
+                raise UsageError(f"{options.key} = {key_from!r}: that environment variable holds no key; set it")
             headers["Authorization"] = f"Bearer {key}"
         transport = httpx2.AsyncHTTPTransport(
             trust_env=False,
@@ -141,7 +157,7 @@ def _reason(error: BaseException) -> str:
     return one_line(str(error) or type(error).__name__, 200)
 
 
-def check_url(url: str) -> str:
+def check_url(url: str, options: Options = GENERATOR) -> str:
     """An address without a slash at its end.
 
     Raises:
@@ -151,7 +167,6 @@ def check_url(url: str) -> str:
         >>> check_url("http://127.0.0.1:8000/")
         'http://127.0.0.1:8000'
     """
-    wanted = "wanted vllm+http://HOST:PORT or vllm+https://HOST:PORT, several separated by commas"
     try:
         parts = urlsplit(url)
         has_port = parts.scheme == "https" if parts.port is None else parts.port > 0
@@ -159,11 +174,11 @@ def check_url(url: str) -> str:
     except ValueError:
         is_ok = False
     if not is_ok or url != "".join(url.split()) or not url.isascii() or not url.isprintable():
-        raise UsageError(f"rollouts.generator: {short(url)} is no address of a server; {wanted}")
+        raise UsageError(f"{options.address}: {short(url)} is no address of a server; wanted {options.wanted}")
     if parts.username is not None or parts.query or parts.fragment:
         raise UsageError(
-            "rollouts.generator: an address has no user, query or fragment; name the environment variable that holds "
-            "the key in options.vllm.key_from"
+            f"{options.address}: an address has no user, query or fragment; name the environment variable that holds "
+            f"the key in {options.key}"
         )
     return url.rstrip("/")
 

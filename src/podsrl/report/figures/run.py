@@ -72,7 +72,7 @@ def run_figures(runs: Mapping[str, Sequence[Run]], *, baseline: str | None = Non
     if "rewards" in histograms:
         figures["rewards"] = _strip_figure(histograms["rewards"], histograms.get("rewards_kept", {}))
     sizes = _SIZES if any(_has_other_sizes(run) for run in alone) else {}
-    titles = {"reward": _METRICS["reward"], **_reward_functions(alone), **_METRICS, **sizes}
+    titles = {"reward": _METRICS["reward"], **_reward_functions(alone), **_METRICS, **sizes, **_levels(alone)}
     for name, (title, metrics) in titles.items():
         shown = [metric for metric in metrics if _is_known(metric, runs)]
         if shown:
@@ -221,6 +221,18 @@ def _evaluation_figure(runs: Mapping[str, Sequence[Run]], colors: Mapping[str, s
     theme.percent_axis(axes)
     theme.time_axis(axes, longest)
     return figure
+
+
+def _levels(runs: Sequence[Run]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """As `_METRICS`: a figure per kind of question that has levels (`podsrl.control.levels`)."""
+    keys = dict.fromkeys(
+        key for run in runs for key in (run.steps[-1] if run.steps else {}) if key.startswith("level/")
+    )
+    names = [cut(key.removeprefix("level/"), theme.LONGEST_NAME) for key in keys]
+    return {
+        f"level_{place}": (f"Level of {name}" if name else "Level", (key,))
+        for place, (key, name) in enumerate(zip(keys, names, strict=True))
+    }
 
 
 def _metric_figure(

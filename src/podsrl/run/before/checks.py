@@ -111,6 +111,11 @@ def check_abilities(wanted: Iterable[tuple[str, str]], generator: str, abilities
 
 def check_generator(kind: Kind, config: RunConfig, num_processes: int) -> None:
     """The generator can be in one of several processes, and each has a server of its own where they are servers."""
+    if num_processes > 1 and kind.training is not None:
+        raise UsageError(
+            f"{kind.option} trains at its service, and {num_processes} processes would each train another model: start "
+            "one process, without pods launch"
+        )
     if 0 < len(kind.members) < num_processes:
         raise UsageError(
             f"{kind.option} names {len(kind.members)} servers for {num_processes} processes, which cannot share one: "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from podsrl.config.schema import TaskConfig
 from podsrl.tasks import TaskSet, load_tasks
 
@@ -14,8 +17,12 @@ _OF_REWARDS = frozenset(
 """Options that say how answers are judged; all others say which questions are asked."""
 
 
-def load_task_set(task: TaskConfig) -> TaskSet:
+def load_task_set(task: TaskConfig, options: Mapping[str, Mapping[str, Any]] | None = None) -> TaskSet:
     """Load what a config's task section names.
+
+    Args:
+        task: the section.
+        options: the config's `options`, of which the set reads the table of its name.
 
     Raises:
         UsageError: as of `podsrl.tasks.load_tasks`.
@@ -24,4 +31,5 @@ def load_task_set(task: TaskConfig) -> TaskSet:
         >>> len(load_task_set(TaskConfig(name="arithmetic", digits=1, num_eval=4)).eval)
         4
     """
-    return load_tasks(task.name, seed=SPLIT_SEED, **task.model_dump(exclude={"name", *_OF_REWARDS}))
+    own = (options or {}).get(task.name)
+    return load_tasks(task.name, seed=SPLIT_SEED, own=own, **task.model_dump(exclude={"name", *_OF_REWARDS}))

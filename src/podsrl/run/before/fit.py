@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from podsrl.config.load import with_values
 from podsrl.config.schema import RunConfig
+from podsrl.generate import resolve_generator
 from podsrl.lib.machine import host_bytes, total_bytes
 from podsrl.policy.device import choose_device
 from podsrl.policy.source import find_device
@@ -45,6 +46,8 @@ def fit(
     Raises:
         UsageError: no such model or device.
     """
+    if resolve_generator(config.rollouts.generator, config.options).training is not None:
+        return config, ()  # no model is held here
     most = sized(config, longest_prompt=longest_prompt, num_eval=num_eval)
     if find_device(config.model.device).type == "cuda":
         return _grown(config, most, num_processes)

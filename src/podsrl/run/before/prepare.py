@@ -169,7 +169,7 @@ def find(config: RunConfig, tokenizer: Any = None, *, is_trained: bool = True, e
             check_trackers(config)
     with ExitStack() as on_error:
         with excuse("the questions, their prompts and the rewards"):
-            found = _with_questions(found, config, load_task_set(config.task), is_trained)
+            found = _with_questions(found, config, load_task_set(config.task, config.options), is_trained)
             on_error.callback(found.close)
             of_questions = _question_advice(config, found)
         # Its workers, where there are any, are ready by the time the prompts are tokenised.

@@ -43,7 +43,8 @@ def parts_of(config: RunConfig) -> Parts:
         UsageError: as of `make_parts`.
     """
     generator = resolve_generator(config.rollouts.generator, config.options)
-    options = {name: table for name, table in config.options.items() if name != generator.options_name}
+    others = (generator.options_name, config.task.name)
+    options = {name: table for name, table in config.options.items() if name not in others}
     return make_parts(config.systems, options)
 
 

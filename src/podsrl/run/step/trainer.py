@@ -119,7 +119,9 @@ class Trainer:
         if not self.processes.is_one_machine:
             read = describe_inputs(config, self.tasks, self.tokenizer, weights="")  # `check_same_weights` comes later
             check_same_run(config, read, self.processes)
-        self.policy = load_policy(self.processes.place(config), self.tokenizer, model=model)
+        training = self.parts.generator.training
+        load = load_policy if training is None else training.load_policy
+        self.policy = load(self.processes.place(config), self.tokenizer, model=model)
         self.inputs = describe_inputs(config, self.tasks, self.tokenizer, given)
         """What the run reads, as a checkpoint holds it."""
         self.change: str | None = None

@@ -50,6 +50,9 @@ def new_updater(config: RunConfig, policy: Policy, parts: Prepared, processes: P
 
     The engine's model, which has to be whole, is made before: from here on the trainer's own weights are in pieces.
     """
+    if parts.generator.training is not None:
+        made: Updater = parts.generator.training.new_updater(config, parts.loss)
+        return made
     optim = config.optim
     forward = TokenLogprobs(
         policy.model,

@@ -26,6 +26,10 @@ REWARDS: Table[Reward] = Table(
         "boxed_correct": "podsrl.score.rewards.paper:boxed_correct",
         "strict_format": "podsrl.score.rewards.paper:strict_format",
         "tag_share": "podsrl.score.rewards.paper:tag_share",
+        "code_tests": "podsrl.score.rewards.code:code_tests",
+        "code_share": "podsrl.score.rewards.code:code_share",
+        "weaker_code_tests": "podsrl.score.rewards.code:weaker_code_tests",
+        "weaker_code_share": "podsrl.score.rewards.code:weaker_code_share",
     }
 )
 """Name of a reward, as in `task.rewards` -> the function."""
@@ -33,13 +37,18 @@ REWARDS: Table[Reward] = Table(
 BOUNDS = (0.0, 1.0)
 """The lowest and the highest value of every function of `REWARDS`."""
 
-SLOW = frozenset({"math_correct", "any_correct", "boxed_correct"})
-"""Rewards of the table that load sympy and may take long, so that worker processes call them; the others take
-microseconds."""
+ALGEBRA = frozenset({"math_correct", "any_correct", "boxed_correct"})
+"""Rewards of the table that load sympy."""
+
+CODE = frozenset({"code_tests", "code_share", "weaker_code_tests", "weaker_code_share"})
+"""Rewards of the table that run programs, on tests that stand in a task's columns; the others read no columns."""
+
+SLOW = ALGEBRA | CODE
+"""Rewards of the table that may take long, so that worker processes call them; the others take microseconds."""
 
 EXTRACTORS: Table[Callable[[str], str | None]] = Table(
     {"correct": "podsrl.score.rewards.stated:stated_answer"}
-    | dict.fromkeys(SLOW, "podsrl.score.rewards.answers:voted_answer")
+    | dict.fromkeys(ALGEBRA, "podsrl.score.rewards.answers:voted_answer")
 )
 """Name of a reward that judges correctness -> the function that finds a text's final answer, for majority votes."""
 

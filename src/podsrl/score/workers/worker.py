@@ -23,7 +23,7 @@ from typing import Any
 
 from podsrl.lib.channel import Channel
 from podsrl.score.forms import judge_of
-from podsrl.score.rewards import SLOW, find_reward
+from podsrl.score.rewards import ALGEBRA, find_reward
 from podsrl.score.workers.jobs import answer_rows
 from podsrl.score.workers.tools import find_replies
 from podsrl.score.workers.turns import answer_turns
@@ -58,7 +58,7 @@ class Setup:
 
 def load_known(names: tuple[str, ...]) -> None:
     """Load sympy and the grammar before the first completion's time limit begins to run."""
-    for name in SLOW.intersection(names):
+    for name in ALGEBRA.intersection(names):
         function: Any = find_reward(name, option="task.rewards")
         for text in _FIRST_TEXTS:
             function(Task(id="", prompt="", answer="x+1"), text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podsrl.config.schema import TaskConfig
+from podsrl.config.schema import RunConfig, TaskConfig
 from podsrl.evaluation.target import OWN_TEST_SPLIT
 from podsrl.run.before.data import load_task_set
 from podsrl.tools.completions import Stored
@@ -37,14 +37,14 @@ def stored_questions(stored: Sequence[Stored]) -> list[Task]:
     return list({(str(one.task.prompt), one.task.answer): one.task for one in reversed(stored)}.values())[::-1]
 
 
-def held_out_questions(task: TaskConfig) -> list[Task]:
-    """The questions that a run with this task section holds out."""
-    return list(load_task_set(task).eval)
+def held_out_questions(config: RunConfig) -> list[Task]:
+    """The questions that a run with this config holds out."""
+    return list(load_task_set(config.task, config.options).eval)
 
 
-def task_section(name: str) -> TaskConfig:
-    """The section of a task set that is known by its name alone."""
-    return TaskConfig(name=name, num_eval=0) if name in OWN_TEST_SPLIT else TaskConfig(name=name)
+def config_of(name: str) -> RunConfig:
+    """A config with a task set that is known by its name alone."""
+    return RunConfig(task=TaskConfig(name=name, num_eval=0 if name in OWN_TEST_SPLIT else None))
 
 
 def spread(tasks: Sequence[Task], count: int) -> list[Task]:

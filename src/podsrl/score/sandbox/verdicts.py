@@ -1,0 +1,175 @@
+"""Runs a program on its tests: which of them has it passed?
+
+What the tests want stays out of the program's sandbox. Of pairs, the outputs are compared here. Other tests run in a
+sandbox of their own (`inside.judge`), which calls the program's functions in the other one and gets plain values back.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from podsrl.errors import UsageError
+from podsrl.score.sandbox.inside import Line, decode, encode
+from podsrl.score.sandbox.process import BWRAP, Limits, Sandbox
+
+_MAX_TESTS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramTests:
+    """The tests of a task, of one kind."""
+
+    asserts: tuple[str, ...] = ()
+    """Statements, each a test, which fails where it raises."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Standard input, and the output that is wanted of it; white space at the ends of lines and of the whole does not
+    count."""
+    text: str = ""
+    """A file: unittest's classes, functions `test_*`, or `check(candidate)`; without any of them it is one test."""
+    setup: str = ""
+    """Statements that come before `asserts` or `text`."""
+    entry_point: str = ""
+    """The function that `check` gets; a name of the program even where it is also that of a built-in function."""
+
+    @property
+    def names(self) -> list[str]:
+        """What the tests take from the program: what they neither define nor import, and Python does not have."""
+        return [name for name in self._unknown if name not in sys.stdlib_module_names]
+
+    @property
+    def modules(self) -> list[str]:
+        """Modules of the standard library that the tests use without importing them."""
+        return [name for name in self._unknown if name in sys.stdlib_module_names]
+
+    @property
+    def _unknown(self) -> list[str]:
+        found = _free_names("\n".join((self.setup, *self.asserts, self.text)))
+        return sorted({name for name in found if not hasattr(builtins, name)} | ({self.entry_point} - {""}))
+
+    def check(self) -> None:
+        """UsageError: there are none, or one is no Python."""
+        if not (self.asserts or self.pairs or self.text.strip()):
+            raise UsageError("there are no tests")
+        for statement in (self.setup, *self.asserts, self.text):
+            try:
+                compile(statement, "<test>", "exec")
+            except (SyntaxError, ValueError) as error:
+                raise UsageError(f"the test {statement[:60]!r} is no Python: {error}") from error
+
+
+def run_tests(program: str, tests: ProgramTests, *, limits: Limits = Limits(), kind: str = BWRAP) -> list[bool]:  # noqa: B008
+    """Whether a program passes each of its tests; those that the limits left no time for have failed.
+
+    A file of tests that a program cannot be tried on counts as one test.
+
+    Example:
+        >>> tests = ProgramTests(asserts=("assert double(2) == 4", "assert double(3) == 6"))
+        >>> run_tests("def double(x): return x * x", tests, kind="weaker")
+        [True, False]
+    """
+    end = time.monotonic() + limits.seconds
+    results, number = list[bool](), len(tests.pairs or tests.asserts) or 1
+    with ExitStack() as stack:
+        verdicts = _pairs if tests.pairs else _others
+        try:
+            for is_passed in verdicts(stack, program, tests, limits, kind, lambda: end - time.monotonic()):
+                if isinstance(is_passed, bool):
+                    results.append(is_passed)
+                else:
+                    number = is_passed
+                if len(results) >= number:
+                    break
+        except (EOFError, TimeoutError, ValueError):
+            pass
+    return results[:number] + [False] * (number - len(results))
+
+
+def _pairs(
+    stack: ExitStack, program: str, tests: ProgramTests, limits: Limits, kind: str, left: Callable[[], float]
+) -> Iterator[bool | int]:
+    """Whether each has passed."""
+    ours, theirs = _sockets(stack)
+    _start(stack, "run", [theirs], limits, kind)
+    line = Line(ours.fileno(), left)
+    line.send(encode((program, [given for given, _ in tests.pairs])))
+    for _, wanted in tests.pairs:
+        match _value(line):
+            case (0, bytes(output), False):
+                yield _lines(output.decode("utf-8", "replace")) == _lines(wanted)
+            case _:
+                yield False
+
+
+def _others(
+    stack: ExitStack, program: str, tests: ProgramTests, limits: Limits, kind: str, left: Callable[[], float]
+) -> Iterator[bool | int]:
+    """The number of tests, and then whether each has passed."""
+    ours, theirs = _sockets(stack)
+    of_tests, of_program = _sockets(stack)
+    of_tests.setblocking(True)
+    _start(stack, "serve", [of_program], limits, kind)
+    _start(stack, "judge", [theirs, of_tests], limits, kind)
+    line = Line(ours.fileno(), left)
+    content: dict[str, Any] = {"program": program, "asserts": [*tests.asserts], "text": tests.text}
+    content |= {"setup": tests.setup, "names": tests.names, "modules": tests.modules, "entry": tests.entry_point}
+    line.send(encode(content))
+    number = _value(line)
+    if type(number) is not int or not 0 < number <= _MAX_TESTS:
+        return
+    yield number
+    for _ in range(number):
+        yield _value(line) is True
+
+
+def _sockets(stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Two ends: one for this process, without waiting, and one to hand over."""
+    ours, theirs = socket.socketpair()
+    stack.enter_context(ours)
+    stack.enter_context(theirs)
+    ours.setblocking(False)
+    return ours, theirs
+
+
+def _start(stack: ExitStack, role: str, ends: Sequence[socket.socket], limits: Limits, kind: str) -> None:
+    """Start a sandbox that has these ends alone, and dies with the stack."""
+    sandbox = Sandbox(role, [end.fileno() for end in ends], limits, kind)
+    stack.callback(sandbox.kill)
+    for end in ends:
+        end.close()
+
+
+def _value(line: Line) -> Any:
+    """What a sandbox sends; ValueError: nothing that can be read."""
+    form = line.receive()
+    try:
+        return decode(form)
+    except Exception as error:
+        raise ValueError("no value") from error
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def _free_names(text: str) -> set[str]:
+    """Names that a text reads and nowhere binds."""
+    read, bound = set[str](), set[str]()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                read.add(name)
+            case ast.Name(id=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                bound.add(name)
+            case ast.ClassDef(name=name) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+            case ast.alias(name=name, asname=other):
+                bound.add(other or name.partition(".")[0])
+    return read - bound
