@@ -88,7 +88,7 @@ def test_a_group_that_was_pruned_can_close_for_certain() -> None:
     certain = ("systems=random,certain", "options.certain.first=2", "rollouts.num_slots=8")
     [whole] = steps(trainer_of(*sizes), 1)
     [closed] = steps(trainer_of(*sizes, *certain), 1)
-    kept = [[(s.group_id, s.token_ids, s.advantage) for s in result.samples] for result in (closed, whole)]
+    kept = [[(s.group_id, s.rollout.token_ids, s.advantage) for s in result.samples] for result in (closed, whole)]
     assert kept[0] == kept[1]
     assert any(len(group.rollouts) < 24 for group in closed.groups)
 
