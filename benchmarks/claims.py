@@ -5,7 +5,7 @@
     python -m benchmarks claims --arms "GRPO 16"   these alone: a second process may make the others
     python -m benchmarks claims --minutes 0        none: the table of what is there
     python -m benchmarks claims --out benchmarks/results/amd-zen-4/claims    goes on with those that are stored
-    python -m benchmarks claims --save             also the table of docs/systems-measured.md and docs/steps.md's picture
+    python -m benchmarks claims --save             also the table of docs/systems-measured.md, the picture of steps.md
     python -m benchmarks claims --quick            one short run of two arms, nothing tuned, about a minute
 
 Each arm has its own best learning rate, which is found first on two seeds that count for nothing else. All run on one

@@ -27,8 +27,8 @@ def systems(
 
     [bold]Examples[/]
 
-      pods systems                       which one for which trouble, then all, with what was measured
-      pods systems --all                 also the source of each, and what it sets
+      pods systems                       which one for which trouble, and all
+      pods systems --all                 also the sources, and what each sets
       pods systems dars                  one: its parts, options and recipe
       pods systems --json                all, for programs
       pods train systems/pods            train with one, on sums
