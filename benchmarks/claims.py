@@ -5,7 +5,7 @@
     python -m benchmarks claims --arms "GRPO 16"   these alone: a second process may make the others
     python -m benchmarks claims --minutes 0        none: the table of what is there
     python -m benchmarks claims --out benchmarks/results/amd-zen-4/claims    goes on with those that are stored
-    python -m benchmarks claims --save             also the table of docs/systems.md and the picture of docs/steps.md
+    python -m benchmarks claims --save             also the table of docs/systems-measured.md, the picture of steps.md
     python -m benchmarks claims --quick            one short run of two arms, nothing tuned, about a minute
 
 Each arm has its own best learning rate, which is found first on two seeds that count for nothing else. All run on one
@@ -228,51 +228,66 @@ def _curve(points: Json) -> tuple[list[float], list[float]]:
     return [round(trained + CURVE_PRICE * tokens) for trained, tokens in counts], points["accuracy"]
 
 
-LEVEL = (0.8, 1.25)
-"""An interval within these says that two arms cost the same."""
+SHOWN = ("step", "tokens", "decode_steps", "cpu_seconds", f"at {CURVE_PRICE:g}")
+"""The clocks of the table; what is clear by another one stands below it."""
+
+
+EVEN = "no clear difference"
 
 
 def verdict(over: Json) -> str:
-    """Ahead, behind, level or not told apart, by the interval of how many times cheaper an arm is.
+    """Whether an arm is clearly cheaper or dearer, by the interval of how many times cheaper it is.
 
     Example:
         >>> verdict({"interval": {"point": 2.0, "low": 1.2, "high": None, "share_unreached": 0.0}})
-        'ahead'
+        'cheaper'
         >>> verdict({"interval": {"point": 1.0, "low": 0.9, "high": 1.1, "share_unreached": 0.0}})
-        'level'
+        'no clear difference'
     """
     low, high = over["interval"]["low"], over["interval"]["high"]
     if low > 1:
-        return "ahead"
-    if high is not None and high < 1:
-        return "behind"
-    return "level" if low >= LEVEL[0] and high is not None and high <= LEVEL[1] else "not told apart"
+        return "cheaper"
+    return "dearer" if high is not None and high < 1 else EVEN
 
 
 def table(result: Json) -> str:
-    """A row per arm, then a sentence per system."""
+    """A row per arm, then what else is clear, and whether the claims of the papers were seen."""
     target = f"{result['targets'][-1]:g}"
-    clocks = ("step", "rollouts", "tokens", "decode_steps", "cpu_seconds", *_AT)
-    head = ("arm", "rate", f"steps to {float(target):.0%}", *(f"{CLOCKS[clock]}" for clock in clocks))
-    rows, lines = [], []
+    compared = {arm: own["over"][target] for arm, own in result["arms"].items() if own["over"].get(target)}
+    if not compared:
+        return f"{result['num_runs']} of {result['num_wanted']} runs are made, all of {result['baseline']}."
+    head = ("arm", f"steps to {float(target):.0%}", *(CLOCKS[clock] for clock in SHOWN))
+    rows = []
     for arm, own in result["arms"].items():
         steps = ", ".join("–" if step is None else f"{step:g}" for step in own["to"][target]["step"])
-        over = own["over"].get(target)
-        ratios = [over_text(over[clock]) if over else "1" for clock in clocks]
-        rows.append([arm, f"{own['rate']:g}", steps, *ratios])
-        if over and own["claim"]:
-            clock, claim = own["claim"]
-            found = verdict(over[clock])
-            seen = "seen" if found == "ahead" else "not seen"
-            costs = ", ".join(f"{verdict(over[f'at {price:g}'])} at g = {price:g}" for price in PRICES)
-            lines.append(
-                f"- **{arm}**: {costs}. The claim ({claim}): {seen}, {CLOCKS[clock]} {over_text(over[clock])}."
-            )
+        rows.append([arm, steps, *(_cell(compared[arm][clock]) if arm in compared else "1" for clock in SHOWN)])
     note = (
         f"How many times cheaper than {result['baseline']} until {float(target):.0%} of the held-out questions are "
-        f"right; a dash: not reached. {result['num_runs']} of {result['num_wanted']} runs are made."
+        f"right; bold: a clear difference; a dash: not reached. {result['num_runs']} of {result['num_wanted']} runs "
+        "are made."
     )
-    return "\n\n".join([markdown_table(head, rows), note, "\n".join(lines), *_turns_table(result["turns"])])
+    clear = {arm: [clock for clock in CLOCKS if verdict(over[clock]) != EVEN] for arm, over in compared.items()}
+    lines = []
+    for arm, clocks in clear.items():
+        others = [f"{CLOCKS[clock]} {over_text(compared[arm][clock])}" for clock in clocks if clock not in SHOWN]
+        lines += [f"- Also clear for {arm}: {', '.join(others)}."] * bool(others)
+    unclear = [arm for arm, clocks in clear.items() if not clocks]
+    lines += [f"- No clear difference by any measure: {', '.join(unclear)}."] * bool(unclear)
+    claims = {arm: claim for arm in compared if (claim := result["arms"][arm]["claim"])}
+    for said, is_wanted in (("Claims that were seen", True), ("Claims that were not seen", False)):
+        found = [
+            f"{arm} ({words})"
+            for arm, (clock, words) in claims.items()
+            if (verdict(compared[arm][clock]) == "cheaper") == is_wanted
+        ]
+        lines += [f"- {said}: {', '.join(found)}."] * bool(found)
+    arms = markdown_table(head, rows, num_left=2)
+    return "\n\n".join([arms, note, "\n".join(lines), *_turns_table(result["turns"])])
+
+
+def _cell(over: Json) -> str:
+    text = over_text(over)
+    return text if verdict(over) == EVEN else f"**{text}**"
 
 
 def _turns_table(found: Json) -> list[str]:

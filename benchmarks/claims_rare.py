@@ -2,7 +2,7 @@
 
 python -m benchmarks claims-rare                    all runs that are missing
 python -m benchmarks claims-rare --out benchmarks/results/amd-zen-4/claims-rare    goes on with those that are stored
-python -m benchmarks claims-rare --save             also the table of docs/systems.md
+python -m benchmarks claims-rare --save             also the table of docs/systems-measured.md
 """
 
 from __future__ import annotations

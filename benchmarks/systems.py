@@ -64,41 +64,16 @@ def publish(result: dict[str, Any]) -> None:
     IN_PACKAGE.write_text(text_of(result), encoding="utf-8")
 
 
-def rows_of(result: Mapping[str, Any]) -> list[list[str]]:
-    """The head and a row per arm, as texts."""
-    costs = [cost for cost in COSTS if cost in result["costs"]]
-    head = [
-        "system",
-        "accuracy",
-        *(f"{cost} needed" for cost in costs),
-        "no signal",
-        "all wrong",
-        "all wrong early",
-        "mixed per 100",
-    ]
-    rows = [head]
-    for arm, last in result["last_accuracy"].items():
-        signal = result["signal"][arm]
-        names = ("zero_signal", "all_wrong", "all_wrong_early")
-        shares = ["–" if signal[name] is None else f"{signal[name]:.0%}" for name in names]
-        mixed = signal["mixed_per_100"]
-        is_baseline = arm == result["baseline"]
-        found = [None if is_baseline else needed(result, arm, cost) for cost in costs]
-        rows.append(
-            [
-                arm,
-                f"{last:.1%}",
-                *(each.text if each else "1" for each in found),
-                *shares,
-                "–" if mixed is None else f"{mixed:.1f}",
-            ]
-        )
-    return rows
-
-
 def markdown(result: Mapping[str, Any]) -> str:
-    """A row per system: accuracy, costs with intervals, and the signal of its groups."""
-    head, *rows = rows_of(result)
+    """A row per system: accuracy, costs with intervals, and the share of groups without a right answer."""
+    costs = [cost for cost in COSTS if cost in result["costs"]]
+    rows = []
+    for arm, last in result["last_accuracy"].items():
+        share = result["signal"][arm]["all_wrong"]
+        found = [None if arm == result["baseline"] else needed(result, arm, cost) for cost in costs]
+        texts = [each.text if each else "1" for each in found]
+        rows.append([arm, f"{last:.1%}", *texts, "–" if share is None else f"{share:.0%}"])
+    head = ["system", "accuracy", *(f"{cost} needed" for cost in costs), "all wrong"]
     return f"{setting_of(result)}.\n\n{table(head, rows)}"
 
 

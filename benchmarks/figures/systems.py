@@ -1,28 +1,24 @@
-"""docs/systems.md: what the recipes say of the systems, and what the comparison of all measured."""
+"""docs/systems.md: what the recipes say of the systems. docs/systems-measured.md: what the comparison measured."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from benchmarks.figures.markdown import by_its_page
+from benchmarks.figures.markdown import by_its_page, table
 from benchmarks.files import ROOT, Files
-from podsrl.compare.costs import EARLY_ROLLOUTS
-from podsrl.compare.systems import System, read_system, system_names
+from podsrl.compare.systems import GROUPS, TROUBLES, System, read_system, system_names
 
 READING = """\
-- **Accuracy** is the mean over the seeds of the last evaluation: {held_out} held-out questions, {samples} sampled
+- **Accuracy** is the mean over the seeds of the last evaluation: {held_out} held-out prompts, {samples} sampled
   answers to each.
-- **Needed** is what the system spends until it has {percent:g} % of the best accuracy of `{baseline}`, over what
-  `{baseline}` spends until then, with the 95 % interval over paired seeds ([how](comparing.md#what-is-measured)); one
-  that contains 1 does not tell the two apart. Rollouts are all that were generated and judged, probes too.
-- **No signal** is the share of the groups trained on whose kept rewards are all equal; **all wrong** that of all
-  groups but probes without a right answer, **early** in the first {early:,} rollouts of each run; **mixed per 100** the
-  number of groups with right and wrong answers per 100 rollouts.
+- **Needed** is what a system spends until it has {percent:g} % of the best accuracy of `{baseline}`, over what
+  `{baseline}` spends: above 1 it is dearer. Rollouts are all that were generated and judged, probes too.
+- **All wrong** is the share of the groups without a right answer.
 
-Before you trust it for a model of your own: it is one toy task (sums of numbers with {digits} digits) on a CPU, where
-generation and update share the cores. All systems have the learning rate of plain GRPO, {lr:g}, not each its own best.
-Runs of {seconds:g} training seconds count what a system spends at the start in full, and show nothing that pays off
-later. {num_seeds} paired seeds with {answers} answers per evaluation are few: take no small difference for a ranking.
+All systems have the learning rate of GRPO, {lr:g}, not each its own best. Runs of {seconds:g} training seconds count
+what a system spends at the start in full, and show nothing that pays off later. {num_seeds} paired seeds with {answers}
+answers per evaluation are few: take no small difference for a ranking.
 """
 
 
@@ -39,41 +35,51 @@ def reading(files: Files) -> str:
     held_out = len(load_arithmetic(digits=base.task.digits, num_eval=base.task.num_eval).eval)
     return READING.format(
         held_out=held_out,
-        early=EARLY_ROLLOUTS,
         samples=base.eval.num_samples,
         answers=held_out * base.eval.num_samples,
         percent=100 * config.fraction,
         baseline=config.baseline,
-        digits=" or ".join(map(str, base.task.digits))
-        if isinstance(base.task.digits, tuple | list)
-        else base.task.digits,
         lr=base.optim.lr,
         seconds=base.stop.seconds,
         num_seeds=config.num_seeds,
     )
 
 
+def troubles(files: Files) -> str:
+    """What to type, by what troubles a reader."""
+    rows = [
+        [
+            trouble.what,
+            f"`pods train systems/{trouble.systems[0]}`",
+            ", ".join(f"`{name}`" for name in trouble.systems[1:]),
+            trouble.besides,
+        ]
+        for trouble in TROUBLES
+    ]
+    return table(["your trouble", "type", "or", "what also may help"], rows, num_left=4)
+
+
 def listed(files: Files) -> str:
-    """A line per system, with a link to its recipe."""
-    return "\n".join(_line(read_system(name)) for name in system_names())
+    """A table per group: a row per system, with links to its recipe and its paper."""
+    found = [read_system(name) for name in system_names()]
+    head = ["system", "idea", "use it when", "it costs", "we saw"]
+    parts = []
+    for group, what in GROUPS.items():
+        rows = [_row(system) for system in found if system.about.group == group]
+        parts.append(f"### {group.capitalize()}\n\n{what.capitalize()}.\n\n{table(head, rows, num_left=5)}")
+    return "\n\n".join(parts)
 
 
-def _line(system: System) -> str:
+def _row(system: System) -> list[str]:
     about, recipe = system.about, f"../src/podsrl/config/recipes/systems/{system.name}.toml"
-    return f"- [`{system.name}`]({recipe}), {about.name}: {_sentence(about.idea)} {_sentence(about.source)}"
-
-
-def _sentence(text: str) -> str:
-    """On one line, with a full stop, and as Markdown without surprises; n and arXiv stay as they are."""
-    return _cell(" ".join(text.split())).removesuffix(".") + "."
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    numbers = re.findall(r"\d{4}\.\d{5}", about.source)
+    paper = f"[{about.name}](https://arxiv.org/abs/{numbers[0]})" if numbers else about.name
+    return [f"[`{system.name}`]({recipe}), {paper}", about.idea, about.when, about.cost, about.seen]
 
 
 PARTS: dict[str, Callable[..., str]] = {
     "systems-measured": by_its_page("systems", "benchmarks.systems:markdown"),
     "systems-reading": reading,
     "systems-list": listed,
+    "systems-troubles": troubles,
 }

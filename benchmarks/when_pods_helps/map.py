@@ -4,7 +4,7 @@
     python -m benchmarks when-pods-helps --minutes 30     those that fit, by their worth; the same command goes on
     python -m benchmarks when-pods-helps --starts 4% 18%  from these alone: a second process may make the others
     python -m benchmarks when-pods-helps --minutes 0      none: the table of what is there
-    python -m benchmarks when-pods-helps --save           also the picture and the tables of docs/when-pods-helps.md
+    python -m benchmarks when-pods-helps --save           also the picture and the tables of docs/measurements.md
     python -m benchmarks when-pods-helps --quick          one short run of two arms, nothing tuned, about a minute
 
 GRPO trains on all of its m rollouts per question, GRPO-GA on all of its n, PODS on m of n. Each has its own best

@@ -1,4 +1,4 @@
-"""What is shown of the map: a table in the terminal, the table of docs/when-pods-helps.md, and the picture."""
+"""What is shown of the map: a table in the terminal, the table of docs/measurements.md, and the picture."""
 
 from __future__ import annotations
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 
 import pytest
 
-from podsrl.cli.systems import short_source
-from podsrl.compare.systems import read_system, system_names
+from podsrl.compare.systems import GROUPS, TROUBLES, read_system, system_names
 from podsrl.config.load import load_config
 from podsrl.lib.options import part_options, part_summary
 
@@ -17,17 +17,22 @@ Pods = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_list_has_every_system_and_fits_the_terminal(
+def test_the_list_asks_for_the_trouble_and_has_a_row_for_every_system_in_its_group(
     pods: Pods, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     code, said, _ = pods("systems")
     assert code == 0 and all(len(line.rstrip()) <= width for line in said.splitlines()) and "…" not in said
-    assert said.startswith("To 95% of grpo's best accuracy ") and said.count("\n") <= len(system_names()) + 16
-    shown = [line.split()[0] for line in said.splitlines() if line[:1].isalnum() and "rXiv" in line]
-    assert shown == system_names() and "2504.13818" in said
+    assert said.startswith("What is your trouble?\n")
+    troubles, *groups = said.split("\n\n")[: 1 + len(GROUPS)]
+    assert all(trouble.what in troubles and ", ".join(trouble.systems) in troubles for trouble in TROUBLES)
+    shown = {group.split(":")[0]: re.findall(r"^  (\w+)", group, re.MULTILINE) for group in groups}
+    wanted = {name: read_system(name).about for name in system_names()}
+    assert shown == {group: [name for name, about in wanted.items() if about.group == group] for group in GROUPS}
+    words = " ".join(said.split())
+    assert all(f"When: {about.when}. Costs: {about.cost}. Seen: {about.seen}." in words for about in wanted.values())
     listed = pods("systems", "--all")[1]
-    assert "select.rule=max_variance" in listed and "systems=dars,mixed" in listed
+    assert "select.rule=max_variance" in listed and "systems=dars,mixed" in listed and "2504.13818" in listed
 
 
 @pytest.mark.parametrize("name", system_names())
@@ -87,8 +92,3 @@ def test_options_of_a_part_come_from_its_signature_and_docstring() -> None:
         "silent": (False, ""),
     }
     assert part_summary(Part) == "What it does."
-
-
-def test_a_source_in_few_characters() -> None:
-    assert short_source("Yu et al., arXiv:2503.14476, section 3") == "arXiv 2503.14476"
-    assert short_source("a blog post (2025), code read") == "a blog post"

@@ -10,7 +10,7 @@ import pytest
 
 from loops import each
 from podsrl.compare.runs import plan
-from podsrl.compare.systems import read_system, system_names
+from podsrl.compare.systems import GROUPS, TROUBLES, read_system, system_names
 from podsrl.config.files import read_tree
 from podsrl.config.load import build, load_config
 from podsrl.config.schema import CompareConfig
@@ -32,6 +32,18 @@ def test_a_recipe_names_known_systems_with_options_that_they_take(file: Path) ->
     system = read_system(file.stem)
     assert {*system.config.systems} <= SYSTEMS.keys()
     parts_of(system.config)
+
+
+@each("file", FILES)
+def test_a_recipe_says_all_that_a_list_shows_and_briefly(file: Path) -> None:
+    about = read_system(file.stem).about
+    assert about.group in GROUPS and about.name and about.source
+    for text, most in ((about.idea, 15), (about.when, 12), (about.cost, 9), (about.seen, 21)):
+        assert 0 < len(text.split()) <= most and not text.endswith(".") and "|" not in text
+
+
+def test_a_trouble_names_systems_that_are_there() -> None:
+    assert {name for trouble in TROUBLES for name in trouble.systems} <= {*system_names()}
 
 
 def test_every_system_is_used_by_a_recipe() -> None:

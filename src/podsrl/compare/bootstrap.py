@@ -1,6 +1,6 @@
 """How far a measured speed-up can be trusted: a 95 % interval over paired seeds, valid for few seeds.
 
-`python -m benchmarks interval-coverage` measures how often the interval holds the truth; docs/when-pods-helps.md has
+`python -m benchmarks interval-coverage` measures how often the interval holds the truth; docs/measurements.md has
 the table. This module needs numpy only.
 """
 

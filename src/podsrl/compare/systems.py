@@ -23,8 +23,42 @@ MEASURED = "systems.json"
 """What the comparison `systems` gave, beside this module; `python -m benchmarks systems --save` writes it."""
 _SECTIONS = ("systems", "loss", "select", "rollouts", "optim")
 """What a recipe sets, in reading order; the rest follows."""
+GROUPS: Mapping[str, str] = {
+    "baseline": "what the others are compared with",
+    "allocate": "which prompts are asked, and how many rollouts each gets",
+    "hint": "answers that get help where they are nearly all wrong",
+    "prune": "rollouts that end early, or that no update sees",
+    "reuse": "rollouts of earlier steps, or of other runs",
+    "correct": "tokens that other weights have drawn",
+    "weigh": "other advantages for the same rollouts",
+}
+"""`about.group` -> what its systems decide, in the order of lists."""
 _ABOUT = re.compile(r"^\[about\]\n.*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What troubles a reader, and what to start with."""
+
+    what: str
+    systems: tuple[str, ...]
+    """The first is the one to try first."""
+    besides: str
+    """What may help without a system."""
+
+
+TROUBLES = (
+    Trouble("nearly all answers are wrong", ("reinforce_ada", "dars"), "easier prompts, or more rollouts of each"),
+    Trouble("the same, and you have worked solutions", ("adhint", "seele", "scope"), ""),
+    Trouble("nearly all answers are right", ("dapo", "dots"), "harder prompts"),
+    Trouble("generation is too slow", ("april", "areal", "arrol"), "another generator, such as vLLM"),
+    Trouble("the update is too slow, or does not fit", ("pods", "aero"), "the recipe auto, which chooses n and m"),
+    Trouble("training is unstable", ("vcpo", "ppo_ewma"), "first a lower optim.lr; fewer steps ahead"),
+    Trouble("answers are too long", ("april", "duet"), "a reward that pays for short answers"),
+    Trouble("answers have several turns", ("gigpo",), "rewards for turns"),
+    Trouble("there are no labels", ("echo",), "labels for some held-out prompts, to see a fall"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +142,6 @@ def needed(result: Json, arm: str, cost: str = "rollouts") -> SpeedupInterval | 
     """
     entry = result["costs"].get(cost, {}).get(arm)
     return None if entry is None else SpeedupInterval.from_json(entry["saving"]).inverse
-
-
-def verdict(result: Json) -> str:
-    """In one sentence, which systems need fewer rollouts than the baseline, which more, and which do not get there."""
-    baseline = result["baseline"]
-    found = {arm: cost for arm in result["arms"] if arm != baseline and (cost := needed(result, arm)) is not None}
-    fewer = [arm for arm, cost in found.items() if cost.point is not None and cost.high < 1]
-    more = [f"{arm} ({cost.point:.1f} times)" for arm, cost in found.items() if cost.point is not None and cost.low > 1]
-    never = [arm for arm, cost in found.items() if cost.point is None]
-    told = [f"{', '.join(fewer) or 'no system'} clearly needed fewer rollouts than {baseline}"]
-    told += [f"{', '.join(more)} clearly needed more"] * bool(more)
-    told += [f"{', '.join(never)} did not reach it"] * bool(never)
-    return f"To {result['fraction']:.0%} of {baseline}'s best accuracy {'; '.join(told)}."
 
 
 def _entries(section: Any) -> list[tuple[str, Any]]:
