@@ -36,7 +36,7 @@ def test_every_option_is_printed_in_80_columns(pods: Pods, monkeypatch: pytest.M
 def test_a_section_prints_its_options_alone(pods: Pods) -> None:
     _, printed, _ = pods("config", "select")
     keys = re.findall(r"^([a-z_]+\.[a-z_]+) = ", printed, re.MULTILINE)
-    assert keys == ["select.rule", "select.options", "select.num_kept", "select.num_chunks"]
+    assert keys == ["select.rule", "select.options", "select.num_kept", "select.ties", "select.num_chunks"]
 
 
 @pytest.mark.parametrize("word", ["rollouts.num_rollouts", "num_rollouts", "num_generations", "rollout.n", "n"])
