@@ -135,8 +135,8 @@ class TaskConfig(Section):
     number of digits (`podsrl.tasks.arithmetic.load_arithmetic` says how many of each)."""
     levels: dict[int, float] | None = None
     """For "steps" (levels 1 to 4) and "functions" (1 to 3): level, 1 is the easiest, -> its share of the questions; the
-    shares add up to 1. Default: of "steps" those of `podsrl/tasks/steps.py`, which says what a level is (docs/steps.md);
-    of "functions" all questions."""
+    shares add up to 1. Default: of "steps" those of `podsrl/tasks/steps.py`, which says what a level is
+    (docs/steps.md); of "functions" all questions."""
     chat: bool | None = None
     """Send text prompts as a chat message, through the tokenizer's chat template; default: as the task set says."""
     system_prompt: Annotated[str | None, Names("podsrl.tasks:SYSTEM_PROMPTS")] = None
