@@ -54,7 +54,7 @@ help:
 	@echo "make times   all tests, measured: writes tests/slow.txt, the list of the slow ones"
 	@echo "make test-vllm   tests with vLLM, in an environment of their own (3.4 GB; VLLM_VENV=... for one that is there,"
 	@echo "             VLLM_INDEX= where torch's index cannot be reached)"
-	@echo "make test-peers  tests with verl, ART, verifiers and Tinker's client, likewise (PEERS_VENV=...)"
+	@echo "make test-peers  tests with verl, ART, verifiers, reasoning-gym and Tinker's client, likewise (PEERS_VENV=...)"
 	@echo "make check   ruff and mypy"
 	@echo "make site    the documentation as a site, with an API reference, in build/site"
 	@echo "make package the source archive and the wheel, checked, in dist"
@@ -124,10 +124,10 @@ test-vllm: $(VLLM_VENV)/bin/pytest
 	OMP_WAIT_POLICY=PASSIVE PYTHONPATH=src $(VLLM_VENV)/bin/python -m pytest -rs tests/with_vllm
 
 $(PEERS_VENV)/bin/pytest:
-	@echo "installing verl, ART, verifiers and Tinker's client into $(PEERS_VENV) (some minutes, once)"
+	@echo "installing verl, ART, verifiers, reasoning-gym and Tinker's client into $(PEERS_VENV) (some minutes, once)"
 	$(PYTHON) -m venv $(PEERS_VENV)
 	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt $(TORCH)
-	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt -e '.[art,verifiers,tinker]' $(VERL_NEEDS)
+	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt -e '.[art,verifiers,tinker,reasoning]' $(VERL_NEEDS)
 	$(PEERS_VENV)/bin/pip install --quiet --no-deps $(VERL_PACKAGES)
 	$(PEERS_VENV)/bin/pip install --quiet -c constraints.txt pytest pytest-timeout hypothesis
 

@@ -1,4 +1,4 @@
-"""The pages and examples for verl, ART and verifiers do what they say, with these tools themselves."""
+"""The pages and examples for verl, ART, verifiers and reasoning-gym do what they say, with these tools themselves."""
 
 from __future__ import annotations
 
@@ -108,6 +108,6 @@ def test_the_configs_on_generated_tasks_name_sets_that_load(tmp_path: Path, monk
             Path(name[1]).write_text(block)
     found = {path.stem: load_config(path.name) for path in Path().glob("*.toml")}
     tasks = {name: load_task_set(config.task, config.options) for name, config in found.items()}
-    assert found.keys() == {"gym", "levels"} and not tasks["gym"].chat
-    asked = parts_of(found["levels"])
-    asked.check("check_tasks", tasks["levels"].train)
+    assert found.keys() == {"my_gym", "my_levels"} and not tasks["my_gym"].chat
+    asked = parts_of(found["my_levels"])
+    asked.check("check_tasks", tasks["my_levels"].train)

@@ -119,7 +119,7 @@ def test_a_missing_package_or_another_release_is_one_line(monkeypatch: pytest.Mo
         ({"datasets": "gcd", "form": "box"}, r"\.form = 'box': Input should be 'tags' or 'line'"),
         (
             {"datasets": "coin_flip", "num_eval": 2000, "config": {"coin_flip": {"min_trials": 3, "max_trials": 3}}},
-            r"all 1,024 questions of 'coin_flip' are held out, .* options.reasoning_gym.size, lower task.num_eval",
+            r"all 1,024 questions of 'coin_flip' are held out.*: raise options.reasoning_gym.size, lower task",
         ),
     ],
 )

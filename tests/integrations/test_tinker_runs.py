@@ -32,7 +32,7 @@ from podsrl.run.before.prepare import prepare
 from podsrl.run.session import resume, start
 from podsrl.run.step.trainer import Trainer
 from podsrl.run.step.wiring import new_learner
-from podsrl.types import Begun, Rollout, Sample
+from podsrl.types import Rollout, Sample
 from runs import lines_of, numbers
 
 MODEL = str(resources.files("podsrl") / "models" / "arithmetic")
@@ -191,14 +191,16 @@ def test_rollouts_join_a_group_and_go_on_behind_their_tokens() -> None:
         first = drawn(Request("g", (5, 6), 3, sampling))
         assert drawn(Request("g", (5, 6), 3, sampling)) == first
         head = first["g", 0]
-        start = Begun(index=3, token_ids=head.token_ids[:2], logprobs=head.logprobs[:2], version=0)
+        start = replace(head, index=3, token_ids=head.token_ids[:2], logprobs=head.logprobs[:2], status="open")
         more = drawn(
             Request("g", (5, 6), 2, sampling, first_index=3, starts={3: start}), Request("h", (5, 6), 3, sampling)
         )
         generator.close()
     assert more.keys() == {("g", 3), ("g", 4), ("h", 0), ("h", 1), ("h", 2)}
     assert more["g", 3].token_ids[:2] == head.token_ids[:2] and more["g", 3].logprobs[:2] == head.logprobs[:2]
-    assert len({done.token_ids for done in (*first.values(), *more.values())}) == 8, "each has its own random numbers"
+    of_groups = [[found[name, index].token_ids for index in range(3)] for found, name in ((first, "g"), (more, "h"))]
+    assert of_groups[0] != of_groups[1], "groups have random numbers of their own"
+    assert len(set(map(tuple, of_groups))) == 2 and len(set(of_groups[0] + of_groups[1])) > 2
     for done in (head, more["g", 3], more["h", 1]):
         assert len(done.token_ids) == 6 and done.finish_reason == "length"
         with torch.no_grad():

@@ -62,7 +62,7 @@ def doctor(
 
       pods doctor           versions, devices and memory
       pods doctor --all     also the recipes, task sets and rewards by name
-      pods doctor --sync http://127.0.0.1:8000 --weights out/checkpoint-10 --weights out/checkpoint-9
+      pods doctor --sync http://127.0.0.1:8000 --weights step-10 --weights step-9
 
     If you report a fault, add what this command prints.
 
@@ -158,8 +158,9 @@ def _print(found: WeightsCheck, url: str, own: str, model: str, models: tuple[st
     others = [name for name in models if name != model]
     by_name = f"ask for the adapter by its name (--model {others[0]})" if others else "load it, or merge it"
     close = ", ".join(each.name for each in found.positions if not each.is_told_apart)
+    alone = ", or weights that differ by less than rounding; --weights again, with the step before, tells them apart"
     said = {
-        "right": f"The server at {url} holds {own}.",
+        "right": f"The server at {url} holds {own}{'' if found.positions else alone}.",
         "other": f"The server at {url} holds {found.nearest}, and not {own}. What to do: look whether the trainer "
         "sends its weights after each step, and whether the server's answers wait for them.",
         "no adapter": f"The server at {url} holds {found.nearest} without the adapter in {own}. What to do: {by_name}.",

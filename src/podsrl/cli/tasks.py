@@ -38,7 +38,7 @@ def tasks(
       pods tasks                             all
       pods tasks steps                       some questions of one
       pods tasks reasoning_gym               the data sets of reasoning-gym
-      pods tasks reasoning_gym:leg_counting  one of them: its options, and questions of its levels
+      pods tasks reasoning_gym:leg_counting  one of them, with its levels
 
     A task set is named in a config, as task.name = "steps". docs/tasks.md shows how to write your own.
     """

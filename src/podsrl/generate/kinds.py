@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from podsrl.config.schema import RunConfig
@@ -130,9 +131,8 @@ def resolve_generator(name: str, options: Mapping[str, Mapping[str, Any]]) -> Ki
     checked = check_options(factory, options.get(name, {}), where=f"options.{name}", given=("setting",))
     kind = Kind(option=f"rollouts.generator = {name!r}", options_name=name, factory=factory, options=checked)
     if name == "tinker":
-        from podsrl.integrations.tinker.kind import kind_of
-
-        return kind_of(kind)
+        completed: Kind = import_module(factory.__module__).kind_of(kind)  # it stands above this package
+        return completed
     if name != "vllm":
         return kind
     return replace(

@@ -186,7 +186,8 @@ def _sources(
     weights: Mapping[str, float], config: Mapping[str, Mapping[str, Any]], levels: Sequence[int]
 ) -> dict[Source, float]:
     """Each data set at each level, with its share of the questions."""
-    total, each = sum(weights.values()), levels or [None]
+    total = sum(weights.values())
+    each: Sequence[int | None] = levels or [None]
     return {
         Source(name=name, config=json.dumps(config.get(name, {}), sort_keys=True), level=level): (
             weight / total / len(each)

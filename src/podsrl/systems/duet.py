@@ -11,8 +11,8 @@ rollout is given are known, and they are gone through in order.
 
 What is known of a question are its right and valid rollouts and their tokens, older ones counting less: each further
 group of it multiplies what was there by `memory`. To these comes one rollout of the mean of all questions, so a
-question that was never asked counts as the mean. With p its share of right ones, s = √(p (1 - p)). The recipe's `loss.aggregate` is
-`group_mean`: it weighs all questions alike, for which this allocation is the best.
+question that was never asked counts as the mean. With p its share of right ones, s = √(p (1 - p)). The
+recipe's `loss.aggregate` is `group_mean`: it weighs all questions alike, for which this allocation is the best.
 
 What is ours: the multiplier, which the code bisects in ten steps; s of right and wrong, where the code has that of the
 reward times the answer's log-probability, and for a new question a regression on the prompt's log-probability, fitted

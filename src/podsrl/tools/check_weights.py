@@ -2,8 +2,10 @@
 
 Two programs never give the same log-probs: in bfloat16 each rounds at its own places. How large that is depends on the
 model and on the tokens, so it is measured: the weights score the server's tokens in float32, and once more with all
-weights, and all that goes into or out of a module, rounded to the server's number format. The distance of the two is
-what rounding makes. (A processor without instructions for bfloat16 takes five times as long to compute in it.)
+that goes into or out of a module rounded to the server's number format. The distance of the two is what rounding makes.
+(A processor without instructions for bfloat16 takes five times as long to compute in it.) The weights themselves are
+rounded to that format in both, as a trainer rounds them when it sends them: that moves the log-probs of all tokens
+together, and would look like a part of a step.
 
 What is smaller than rounding shows between two folders all the same. If the server holds the weights A, its log-probs
 are A's plus rounding; if it holds B, they are B's plus rounding. Least squares over all tokens says where on the way
@@ -106,17 +108,19 @@ def check_weights(
     Raises:
         UsageError: weights cannot be read.
     """
-    configs = _candidates(paths, device)
+    configs, format = _candidates(paths, device), getattr(torch, dtype)
     names, bases = [name for name, _, _ in configs], [is_base for _, _, is_base in configs]
     scores, total = [], len(configs) + 1
     for place, (name, config, _) in enumerate(configs):
         progress(len(scores), total, f"{name} scores the tokens in float32")
         model = load_model(config).eval()
         configure_threads(0, model.num_parameters())
+        if base_of(config) is None:  # what adapters add to a weight may be less than its last bit, and is kept whole
+            round_weights(model, format)
         scores.append(score_answers(model, answers))
         if place == 0:
-            progress(len(scores), total, f"{name} scores the tokens in {dtype}")
-            round_as(model, getattr(torch, dtype))
+            progress(len(scores), total, f"{name} scores the tokens, rounded to {dtype}")
+            round_between_modules(model, format)
             scores.append(score_answers(model, answers))
         del model
         gc.collect()
@@ -189,28 +193,33 @@ def score_answers(model: Any, answers: Sequence[Answer]) -> Tensor:
     return torch.cat(found)
 
 
-def round_as(model: Any, dtype: torch.dtype) -> None:
-    """Let a float32 model compute about as it would in another format: between modules all numbers are of that format.
+def round_weights(model: Any, dtype: torch.dtype) -> None:
+    """Make all weights numbers of another format, and leave them in their own."""
+    for weight in model.parameters():
+        weight.data = _rounded(weight.data, dtype)
+
+
+def round_between_modules(model: Any, dtype: torch.dtype) -> None:
+    """Let a float32 model compute about as it would in another format: what goes into or out of a module is rounded.
 
     Within a module sums stay in float32, as in a GPU's matrix products.
     """
 
-    def rounded(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.to(dtype).to(value.dtype) if value.is_floating_point() else value
-        return tuple(map(rounded, value)) if type(value) is tuple else value
-
     def before(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return rounded(args), {name: rounded(value) for name, value in kwargs.items()}
+        return _rounded(args, dtype), {name: _rounded(value, dtype) for name, value in kwargs.items()}
 
     def after(module: Any, args: Any, output: Any) -> Any:
-        return rounded(output)
+        return _rounded(output, dtype)
 
-    for weight in model.parameters():
-        weight.data = rounded(weight.data)
     for module in model.modules():
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after)
+
+
+def _rounded(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(dtype).to(value.dtype) if value.is_floating_point() else value
+    return tuple(_rounded(each, dtype) for each in value) if type(value) is tuple else value
 
 
 def _candidates(paths: Sequence[str], device: str) -> list[tuple[str, ModelConfig, bool]]:

@@ -35,7 +35,7 @@ PROMPTS = (
     '{"city": "Lisbon", "country":',
     "Water boils when",
     "Ein Zug fährt um acht Uhr ab und",
-    "今天的天气",
+    "Good morning! 今天的天气",
     "Dear colleagues,\n\nI write to",
     "Proof. Let n be an even number. Then",
     "import math\n\nprint(math.sqrt(",
