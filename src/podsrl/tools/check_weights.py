@@ -30,7 +30,7 @@ from podsrl.lib.machine import configure_threads
 from podsrl.policy import load_model
 from podsrl.policy.adapter_folder import base_of
 from podsrl.tools.served import Answer
-from podsrl.update.token_logprobs import token_logprobs
+from podsrl.update.logprobs import token_logprobs
 
 Verdict = Literal["right", "other", "no adapter", "unknown", "undecided"]
 MOST_ROUNDINGS = 2.0
@@ -110,7 +110,8 @@ def check_weights(
     """
     configs, format = _candidates(paths, device), getattr(torch, dtype)
     names, bases = [name for name, _, _ in configs], [is_base for _, _, is_base in configs]
-    scores, total = [], len(configs) + 1
+    scores: list[Tensor] = []
+    total = len(configs) + 1
     for place, (name, config, _) in enumerate(configs):
         progress(len(scores), total, f"{name} scores the tokens in float32")
         model = load_model(config).eval()
