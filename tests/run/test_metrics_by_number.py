@@ -220,6 +220,7 @@ def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
         "rollouts/recalled",
         "tokens/resumed",
         "rollouts/repaired",
+        "level/NAME",
         "groups/waiting",
         "groups/resumed",
         "groups/age_max",
