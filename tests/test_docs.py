@@ -147,7 +147,7 @@ def wrong_commands(text: str) -> list[str]:
 
 def is_right_call(name: str | None, rest: str) -> bool:
     if name is None:
-        return not rest.strip() or rest.strip() in ("--help", "--version")
+        return not rest.strip() or rest.strip() in ("--help", "--version", "--install-completion")
     if name not in commands():
         return False
     own = {option for parameter in commands()[name].params for option in parameter.opts} | {"--help"}

@@ -183,7 +183,7 @@ def test_rollouts_join_a_group_and_go_on_behind_their_tokens() -> None:
         found = list[Rollout]()
         while generator.num_unfinished:
             found += generator.poll()
-        return {(each.request_id, each.index): each for each in found}
+        return {(each.group_id, each.index): each for each in found}
 
     sampling = Sampling(max_new_tokens=6, stop_token_ids=())
     with service() as (made, options):
