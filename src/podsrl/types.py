@@ -177,7 +177,7 @@ class Rollout:
     """Its tokens decoded without special ones, once it is judged."""
     reward: float = math.nan
     """Weighted sum of the parts; NaN where there is none."""
-    parts: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    parts: Mapping[str, float] = field(default_factory=dict)
     """Each reward function's own value, before its weight."""
     is_correct: bool = False
     """Whether the answer is right: what accuracy counts, whatever the reward's shape."""

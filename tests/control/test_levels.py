@@ -103,6 +103,7 @@ def test_it_is_the_rule_by_brute_force(seed: int) -> None:
         assert all(task.columns["level"] == level[task.columns["dataset"]] for task in tasks)
         if step == 30:
             saved, parts = parts.state(), parts_of(**options)
+            parts.check("check_tasks", TASKS)  # as every start of a run does
             parts.restore(saved)
         groups = [one for task in tasks for one in answered([task], random.choice([0, 2, 5, 8]))]
         parts.learn(groups)

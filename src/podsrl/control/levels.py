@@ -58,7 +58,7 @@ class Levels:
 
     def check_tasks(self, tasks: Sequence[Task]) -> None:
         """UsageError: a level is no whole number, or no kind of question has several."""
-        if tasks and max(map(len, blocks_of(tasks).values())) < 2:
+        if tasks and max(map(len, self._blocks_of(tasks).values())) < 2:
             raise UsageError(
                 "systems = 'levels': the questions have no column 'level' with several values; wanted, for example, "
                 "task.name = 'reasoning_gym' with options.reasoning_gym.difficulty = [0, 1, 2]"
@@ -89,14 +89,10 @@ class Levels:
         return {f"level/{kind}": self.level(kind) for kind in self._known}
 
     def state(self) -> dict[str, Any]:
-        """Of each kind its levels, the place among them, and the counted shares."""
-        return {
-            kind: {"levels": levels, "place": self._place(kind), "shares": list(self._shares.get(kind, ()))}
-            for kind, levels in self._known.items()
-        }
+        """Of each kind that was counted the place among its levels, and the shares."""
+        return {kind: {"place": self._place(kind), "shares": list(shares)} for kind, shares in self._shares.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._known = {kind: list(own["levels"]) for kind, own in state.items()}
         self._places = {kind: int(own["place"]) for kind, own in state.items()}
         self._shares = {kind: list(own["shares"]) for kind, own in state.items()}
 

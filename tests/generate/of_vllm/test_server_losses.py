@@ -174,7 +174,7 @@ def test_a_wrong_answer_is_one_line(server: EngineServer, generator: Pool, chang
 def test_a_logprob_that_is_none_makes_the_rollout_invalid(server: EngineServer, generator: Pool, value: float) -> None:
     server.alter = of_completions(lambda choice: choice["logprobs"]["token_logprobs"].__setitem__(5, value))
     for done in generator.generate([Request("a", PROMPT, 2, LONG)]):
-        assert (len(done.token_ids), done.finish_reason) == (5, "invalid")
+        assert (len(done.token_ids), done.status) == (5, "failed")
 
 
 def test_a_short_fault_of_the_server_is_tried_again(server: EngineServer, generator: Pool) -> None:
