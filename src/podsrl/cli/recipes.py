@@ -20,6 +20,8 @@ def recipes(json: AsJson = False) -> None:
       pods train pods                       train one
       pods train pods --seed 3 --dry-run    with other values, without training
       pods config --resolved pods           all that it sets
+
+    A config of your own may begin with one: extends = "pods".
     """
     found = [
         {
