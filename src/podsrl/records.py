@@ -117,7 +117,7 @@ class _Named:
 
 def _named(head: str, numbers: Array) -> dict[str, Array]:
     """ValueError: the shapes are not those of the numbers."""
-    shapes = {name: tuple(shape) for name, shape in json.loads(head).items()}
+    shapes = {name: tuple(shape) for name, shape in dict(json.loads(head)).items()}
     ends = [*accumulate(map(math.prod, shapes.values()), initial=0)]
     if ends[-1] != len(numbers):
         raise ValueError(f"names of {ends[-1]} numbers, and there are {len(numbers)}")
@@ -144,7 +144,10 @@ def _heard(name: str) -> _Rows:
     def read(numbers: Sequence[float]) -> tuple[Heard, ...]:
         found, rest = list[Heard](), iter(numbers)
         for reward in rest:
-            found.append((tuple(bool(call) for call in islice(rest, int(next(rest)))), reward))
+            count = int(next(rest, -1))
+            found.append((tuple(bool(call) for call in islice(rest, count)), reward))  # ValueError: below 0
+            if len(found[-1][0]) != count:
+                raise ValueError(f"{count} calls, and there are {len(found[-1][0])}")
         return tuple(found)
 
     return _Rows(

@@ -225,8 +225,16 @@ class Rollout:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether a part made its answer (`repair`): no sampler ended it."""
-        return self.status == "done" and self.finish_reason is None
+        """Whether a part made its answer (`repair`): it ends with given tokens, and no sampler ended it."""
+        is_given = len(self.given) > 0 and self.given[-1][1] == len(self.token_ids)
+        return is_given and self.finish_reason is None and self.status in ("done", "failed")
+
+    @property
+    def drawn_logprobs(self) -> tuple[float, ...]:
+        """Those of the tokens that a policy drew."""
+        if not self.given:
+            return self.logprobs
+        return tuple(each for turn in self.turns for each in self.logprobs[turn.start : turn.end])
 
     @property
     def oldest_version(self) -> int:

@@ -247,7 +247,7 @@ class Scorer:
             return "; ".join(fault.reason for fault in failures.values())
         if not math.isfinite(total):
             return f"the weighted sum of the rewards is {total}, not a finite number"
-        return row.rollout.invalid_reason
+        return row.rollout.invalid_reason or ("it failed" if row.rollout.status == "failed" else None)
 
     def _failures(self, faults: Mapping[str, Fault]) -> Mapping[str, Fault]:
         """The faults of one row that make it invalid: None counts only where all rewards are None."""

@@ -22,7 +22,7 @@ KEEP_FIRST = ("max_variance", "max_signal", "drop_surplus")
 
 def mean_logprob(rollout: Rollout) -> float:
     """Of its drawn tokens; 0 without any."""
-    drawn = [each for turn in rollout.turns for each in rollout.logprobs[turn.start : turn.end]]
+    drawn = rollout.drawn_logprobs
     return math.fsum(drawn) / len(drawn) if drawn else 0.0
 
 

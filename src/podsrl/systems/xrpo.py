@@ -338,7 +338,7 @@ def likelihoods(group: Group) -> Tensor:
 
     1 for a pruned rollout, which is in no mean.
     """
-    scores = torch.from_numpy(_means([_drawn(rollout) for rollout in group.rollouts]))
+    scores = torch.from_numpy(_means([rollout.drawn_logprobs for rollout in group.rollouts]))
     found = torch.ones_like(scores)
     same_prompt: dict[tuple[int, ...] | None, list[int]] = defaultdict(list)
     for i, rollout in enumerate(group.rollouts):
@@ -347,13 +347,6 @@ def likelihoods(group: Group) -> Tensor:
     for places in same_prompt.values():
         found[places] = (scores[places] - scores[places].mean()).exp()
     return found
-
-
-def _drawn(done: Rollout) -> Sequence[float]:
-    """The log-probs of what the policy drew."""
-    return (
-        [each for turn in done.turns for each in done.logprobs[turn.start : turn.end]] if done.given else done.logprobs
-    )
 
 
 def _means(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:

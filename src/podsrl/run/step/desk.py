@@ -444,7 +444,13 @@ class Desk:
         ways = each.way_of
         pairs = ((rollout, ways[rollout.index]) for rollout in rollouts)
         own = tuple(
-            replace(one, prompt_ids=way.prompt_ids, is_unguided=way.is_unguided, origin=way.origin)
+            replace(
+                one,
+                prompt_ids=way.prompt_ids,
+                parent=one.parent or way.parent,  # one that begins with none of its parent's tokens came without it
+                is_unguided=way.is_unguided,
+                origin=way.origin,
+            )
             for one, way in pairs
         )
         prompt_ids = self.prompt_ids(each.group.task)
