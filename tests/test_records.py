@@ -203,7 +203,10 @@ def test_altered_bytes_are_never_read_as_other_records() -> None:
     [
         ("group.prompt_ids.lengths", 1),
         ("rollout.text.lengths", 9),
-        ("rollout.notes.lengths", 1),
+        ("rollout.notes.lengths", 9),
+        ("rollout.notes.shape.values", ord("7")),
+        ("rollout.heard.values", 9),
+        ("rollout.heard.values", -1),
         ("group_size", 1),
         ("rollout.finish_reason", 99),
         ("rollout.reward", None),
@@ -213,7 +216,8 @@ def test_altered_bytes_are_never_read_as_other_records() -> None:
 def test_columns_that_do_not_fit_together_are_refused_with_the_right_checksum_too(
     column: str, value: int | None
 ) -> None:
-    rollout = completion(0, (3, 4), text="two", reward=1.0, is_correct=True)
+    heard = (((True, False), 0.5),)
+    rollout = completion(0, (3, 4), text="two", reward=1.0, is_correct=True, heard=heard, notes=Notes({"a": 1}))
     group = Group(id="g", task=Task(id="t", prompt="?", answer="!"), prompt_ids=(1, 2), rollouts=(rollout, rollout))
     columns = load(encode([group]))
     del columns["checksum"]
@@ -223,3 +227,16 @@ def test_columns_that_do_not_fit_together_are_refused_with_the_right_checksum_to
         columns[column] = np.full_like(old, value)
     with pytest.raises(PodsError, match="damaged"):
         decode(_save(columns), lambda name, index: group.task)
+
+
+def test_a_repaired_rollout_ends_with_given_tokens_and_no_sampler_ended_it() -> None:
+    repaired = completion(0, (3, 4), given=((1, 2),), finish_reason=None, parent=Parent(1, 1))
+    assert repaired.is_repaired and replace(repaired, status="failed").is_repaired and repaired.num_own == 0
+    for other in (
+        replace(repaired, finish_reason="stop"),
+        replace(repaired, status="pruned"),
+        replace(repaired, given=(), status="failed"),
+        replace(repaired, given=((0, 1),), status="failed"),
+    ):
+        assert not other.is_repaired
+    assert repaired.drawn_logprobs == repaired.logprobs[:1] and completion(0, (3, 4)).drawn_logprobs == (-0.5, -0.25)

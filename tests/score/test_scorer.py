@@ -261,6 +261,8 @@ def test_a_rollout_that_failed_before_it_was_judged_stays_so() -> None:
     assert good.is_valid and good.reward == 1.0
     assert not bad.is_valid and math.isnan(bad.reward) and not bad.is_correct
     assert (bad.status, bad.invalid_reason) == ("failed", failed.invalid_reason)
+    [[bad]] = Scorer({"correct": 1.0}, "correct").score([SUM], [[replace(failed, invalid_reason=None)]], [texts[:1]])
+    assert bad.status == "failed" and bad.invalid_reason and math.isnan(bad.reward)
 
 
 def test_what_a_function_prints_is_no_part_of_a_commands_result(

@@ -301,7 +301,7 @@ def test_where_no_root_has_a_node_the_others_begin_with_none_of_its_tokens() -> 
     """They are asked once, and know their root; nothing is shared."""
     stops = "rollouts.stop_strings=['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', '=', '+']"
     [result] = steps(trainer_of("options.trace.at=[11]", "rollouts.max_new_tokens=12", stops), 1)
-    for group in result.groups:
-        roots, rest = group.rollouts[: group.num_first], group.rollouts[group.num_first :]
+    for found in result.groups:
+        roots, rest = found.rollouts[: found.num_first], found.rollouts[found.num_first :]
         assert len(roots) == len(rest) and all(one.parent is None for one in roots)
         assert {one.parent for one in rest} == {Parent(0, 0)} and all(one.num_shared == 0 for one in rest)

@@ -117,7 +117,7 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
     if not isinstance(ask, Ask):
         raise UsageError(f"{option} returned {short(ask)} among its asks; wanted an Ask")
     parent: Any = ask.parent
-    start = ask.start or getattr(parent, "num_tokens", 0)
+    has_start = bool(ask.start) or getattr(parent, "num_tokens", 0) > 0
     share: Any = ask.start_share
     for name, is_right, wanted in (
         ("index", _is_whole(ask.index) and 0 <= ask.index < view.num_train, f"0 .. {view.num_train - 1}"),
@@ -126,7 +126,7 @@ def _check(ask: Any, view: View, known: Mapping[str, Group | Ask], option: str) 
         ("origin", isinstance(ask.origin, str), "a text"),
         ("prompt", _is_prompt(ask.prompt), "None, a text, or a tuple of chat messages"),
         ("parent", parent is None or (isinstance(parent, Parent) and ask.joins), "a Parent in the group that it joins"),
-        ("notes", isinstance(ask.notes, Notes) and (not ask.notes or bool(start)), "Notes, and only beside a start"),
+        ("notes", isinstance(ask.notes, Notes) and (has_start or not ask.notes), "Notes, and only beside a start"),
         ("start", isinstance(ask.start, str) and not (ask.start and parent), "a text, and none beside parent"),
         ("start_share", isinstance(share, Real) and 0 <= float(share) < 1, "a share from 0 to below 1"),
     ):

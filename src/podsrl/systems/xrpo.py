@@ -60,7 +60,7 @@ from torch import Tensor
 from podsrl.control.base import View
 from podsrl.errors import UsageError
 from podsrl.tasks.solved import after_system, with_examples
-from podsrl.types import Ask, Group, Rollout, Selection, Task, TokenMarkup
+from podsrl.types import Ask, Group, Selection, Task, TokenMarkup
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
