@@ -14,7 +14,7 @@ import pytest
 from podsrl.control import Ask, Budget, View
 from podsrl.errors import UsageError
 from podsrl.lib.parts import make_parts
-from podsrl.types import Group, Task
+from podsrl.types import Group, Notes, Parent, Task
 
 
 class Counted:
@@ -102,6 +102,11 @@ def test_indices_are_as_many_as_wanted_and_in_range(part: Any, indices: Any) -> 
         (Ask(index=5, num_rollouts=2, joins="s6/0/a"), r"index = 5, .* group 's6/0/a', which has 4"),
         (Ask(index=4, num_rollouts=2, joins="s6/0/a", is_trained=False), "is_trained = False to join"),
         (Ask(index=4, num_rollouts=2, joins=""), "join ''; wanted an ask before it in the same list"),
+        (Ask(index=4, num_rollouts=2, parent=Parent(0, 1)), r"parent = .*; wanted a Parent in the group that it joins"),
+        (Ask(index=4, num_rollouts=2, joins="s6/0/a", parent=Parent(99, 1)), "wanted a rollout that is judged"),
+        (Ask(index=4, num_rollouts=2, joins="s6/0/a", parent=Parent(0, 99)), "wanted a rollout that is judged"),
+        (Ask(index=4, num_rollouts=2, joins="s6/0/a", parent=Parent(0, 1), start="x"), "start = 'x'; wanted a text"),
+        (Ask(index=4, num_rollouts=2, notes=Notes({"a": 1})), r"notes = .*; wanted Notes, and only beside a start"),
         (Ask(index=4, num_rollouts=2, start="7", start_share=1.0), r"start_share = 1.0; .* below 1"),
         (Ask(index=4, num_rollouts=2, start=(7,)), r"start = \(7,\)"),  # type: ignore[arg-type]
     ],
