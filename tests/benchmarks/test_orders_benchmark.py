@@ -9,11 +9,11 @@ from benchmarks.barrier import MADE, MADE_ROLLOUTS, Barrier, sums, turn_of, turn
 from benchmarks.orders import ARMS, FIRST, ORDERS, TARGETS, Trial, compared, orders_table, summary, waited, waits
 from benchmarks.runs import MARKS, Limits, first_at, train, train_first
 from loops import each
+from made import completion, ended
 from podsrl.config.load import load_config
 from podsrl.config.schema import OrderConfig
 from podsrl.generate import Request, Sampling
 from podsrl.run.step.desk import request_id
-from podsrl.types import Rollout
 from tests.run.step.simulated import Simulated
 
 
@@ -59,22 +59,11 @@ def test_with_a_slot_for_each_a_barrier_waits_for_the_longest_turn_of_each_round
     lengths = []
     for place, task in enumerate(sums(2, 8, 0)):
         for index in range(MADE_ROLLOUTS):
-            request, own, size = (
-                Request(request_id(0, place, task.id), (1,), MADE_ROLLOUTS, Sampling(max_new_tokens=999)),
-                list[int](),
-                0,
-            )
+            request = Request(request_id(0, place, task.id), (1,), MADE_ROLLOUTS, Sampling(max_new_tokens=999))
+            own, size = list[int](), 0
             for number in range(3):
                 given = tuple((2 * i, 2 * i + 1) for i in range(number))
-                begun = Rollout(
-                    group_id="g",
-                    status="open",
-                    index=index,
-                    token_ids=(1,) * size,
-                    logprobs=(0.0,) * size,
-                    version=0,
-                    given=given,
-                )
+                begun = completion((1,) * size, index=index, logprobs=(0.0,) * size, given=given, **ended("open"))
                 starts = {index: begun} if number else {}
                 end = turn_of(replace(request, starts=starts), index).sampling.max_new_tokens
                 own.append(end - size)

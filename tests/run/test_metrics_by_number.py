@@ -332,9 +332,9 @@ def test_a_group_that_is_left_out_counts_with_its_tokens_and_its_accuracy() -> N
 
 def test_a_pruned_rollout_has_no_reward_and_is_no_failure() -> None:
     """It counts with its tokens and nowhere else, in its group or behind it; a probe with its prompt and its tokens."""
-    pruned = rollout(None, 10, status="pruned", finish_reason=None, reason=None)
+    pruned = rollout(None, 10, **made.ended("pruned"), reason=None)
     probe = group_of(
-        "probe", 3, rollout(0.5, 2, is_correct=True), rollout(None, 8, status="pruned", finish_reason=None, reason=None)
+        "probe", 3, rollout(0.5, 2, is_correct=True), rollout(None, 8, **made.ended("pruned"), reason=None)
     )
     with_pruned = replace(MIXED, rollouts=(*MIXED.rollouts, pruned))
     load = replace(STEP.load, num_postponed=4, num_postponed_tokens=50, num_pruned=3, num_pruned_tokens=20)
@@ -369,7 +369,7 @@ def test_groups_that_went_on_and_that_go_on_are_counted() -> None:
 def test_given_tokens_are_counted_apart() -> None:
     """One token of a kept rollout, and two of one that was pruned."""
     hinted = rollout(1.0, 2, is_correct=True, given=((0, 1),))
-    pruned = rollout(None, 10, status="pruned", finish_reason=None, reason=None, given=((1, 3),))
+    pruned = rollout(None, 10, **made.ended("pruned"), reason=None, given=((1, 3),))
     group = replace(MIXED, rollouts=(hinted, *MIXED.rollouts[1:], pruned))
     line, plain = step_metrics(replace(STEP, groups=(group, EQUAL, CUT))), step_metrics(STEP)
     kinds = ("generated", "skipped", "discarded", "pruned", "trained")
@@ -386,7 +386,7 @@ def test_given_tokens_are_counted_apart() -> None:
 def test_a_token_that_rollouts_share_counts_once() -> None:
     """A kept fork of 4 tokens shares 3 with its source, one of 6 that is discarded 4, and a pruned one of 10 the 7."""
     forks = rollout(0.0, 4, parent=Parent(0, 3)), rollout(0.5, 6, parent=Parent(0, 4), finish_reason="length")
-    pruned = rollout(None, 10, status="pruned", finish_reason=None, reason=None, parent=Parent(0, 7))
+    pruned = rollout(None, 10, **made.ended("pruned"), reason=None, parent=Parent(0, 7))
     group = replace(MIXED, rollouts=(MIXED.rollouts[0], *forks, pruned))
     changed = {
         "tokens/generated": 42 - 3 - 4 + 3,

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from made import ended
 from podsrl.generate import Request
 from podsrl.lib.stages import FATES
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
-from podsrl.types import Group, Rollout
+from podsrl.types import Group
 from runs import EXTRA, assert_same_weights, config_of
 from tests.systems.whole_steps import lines, steps
 
@@ -106,26 +107,11 @@ def test_forks_join_their_group_and_go_on_as_what_begins_with_the_same_tokens() 
         assert group.outcomes == [rollout.is_correct for rollout in own] and len(group.rollouts) == 9
         assert {*chosen.kept, *chosen.dropped} == set(range(9))
         for rollout, source in zip(forks, (0, 0, 2), strict=True):
-            done, first = rollout, own[source]
-            start = Rollout(
-                group_id="g",
-                status="open",
-                index=done.index,
-                token_ids=first.token_ids[:1],
-                logprobs=first.logprobs[:1],
-                version=first.version,
-            )
-            if source == 2:
-                assert done.given == ((1, 2),) and done.token_ids[1] == 5 and done.logprobs[1] == 0.0
-                start = Rollout(
-                    group_id="g",
-                    status="open",
-                    index=done.index,
-                    token_ids=done.token_ids[:2],
-                    logprobs=done.logprobs[:2],
-                    version=0,
-                    given=done.given,
-                )
+            size, done = 1 + (source == 2), rollout
+            assert source != 2 or (done.given, done.token_ids[1], done.logprobs[1]) == (((1, 2),), 5, 0.0)
+            of = own[source] if size == 1 else done
+            start = replace(of, index=done.index, token_ids=of.token_ids[:size], logprobs=of.logprobs[:size])
+            start = replace(start, **ended("open"))
             request = Request(
                 group.id, group.prompt_ids, 1, fresh.sampling, first_index=done.index, starts={done.index: start}
             )

@@ -185,7 +185,7 @@ def test_a_number_of_chunks_that_does_not_divide_a_group_is_an_error(num_chunks:
 
 def test_a_pruned_rollout_is_dropped_as_pruned() -> None:
     group = group_of("a", 0, None, 2, 3)
-    pruned = replace(group.rollouts[1], status="pruned", finish_reason=None)
+    pruned = replace(group.rollouts[1], **made.ended("pruned"))
     (selection,) = select_groups([replace(group, rollouts=(group.rollouts[0], pruned, *group.rollouts[2:]))], random, 3)
     assert (selection.kept, selection.dropped) == ((0, 2, 3), {1: "pruned"})
 

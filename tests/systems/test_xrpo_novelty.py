@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import made
 from podsrl.systems.xrpo import Novelty, likelihoods
 from podsrl.types import Group, Rollout, Selection
 from tests.systems import made_up_groups
@@ -65,7 +66,7 @@ def test_a_right_answer_with_a_negative_advantage_keeps_it() -> None:
 def test_a_pruned_answer_is_in_no_mean_and_a_guided_one_is_compared_with_guided_ones() -> None:
     guided = [replace(rollout(i, (value,)), prompt_ids=(8, 9)) for i, value in ((4, -3.0), (5, -4.0))]
     pruned = rollout(6, (-50.0,))
-    pruned = replace(pruned, status="pruned", finish_reason=None)
+    pruned = replace(pruned, **made.ended("pruned"))
     group = replace(FOUR, rollouts=(*FOUR.rollouts, *guided, pruned))
     expected = [1.0, math.exp(-0.5), math.exp(0.5), 1.0, math.exp(0.5), math.exp(-0.5), 1.0]
     assert likelihoods(group).tolist() == pytest.approx(expected)

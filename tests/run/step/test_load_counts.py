@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import made
 from made import completion, group
 from podsrl.generate import EngineStats
 from podsrl.lib.cpu_time import CpuTime
@@ -27,7 +28,7 @@ def load(step: Collected, *others: tuple[Any, ...], peak_bytes: int | None = 500
 
 def collected(*lengths: int) -> Collected:
     """A step's, with unfinished completions of these lengths."""
-    begun = tuple(completion((7,) * length, status="open", finish_reason=None) for length in lengths)
+    begun = tuple(completion((7,) * length, **made.ended("open")) for length in lengths)
     stats = EngineStats(steps=7, tokens=60, forwarded=41, recomputed_tokens=5)
     return Collected(
         seen=(),

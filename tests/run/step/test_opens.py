@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+import made
 from made import completion, rollout
 from podsrl.generate import Sampling
 from podsrl.run.step.opens import grown, requests_of, with_completions
@@ -21,7 +22,7 @@ ways = st.builds(Way, count=st.integers(1, 4), prompt_ids=prompts, origin=st.sam
 
 
 def put_off(index: int) -> Rollout:
-    return completion((7, 7), index=index, group_id=GROUP.id, status="open", finish_reason=None)
+    return completion((7, 7), index=index, group_id=GROUP.id, **made.ended("open"))
 
 
 @st.composite

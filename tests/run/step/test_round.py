@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import made
 from made import completion
 from podsrl.config.load import load_config
 from podsrl.control import View
@@ -33,7 +34,7 @@ def group(step: int, index: int) -> Group:
 
 
 def test_rounds_come_back_with_their_open_groups_and_counts() -> None:
-    begun = (completion((7, 8), index=0), completion((9,), index=1, status="open", finish_reason=None))
+    begun = (completion((7, 8), index=0), completion((9,), index=1, **made.ended("open")))
     ways = (Way(count=1), Way(count=2, prompt_ids=(3,), origin="hint"))
     opens = {
         9: [Open(group=group(9, 0), ways=ways, begun=begun), Open(group=group(9, 2), ways=(Way(count=2),))],

@@ -179,14 +179,12 @@ def test_rewards_of_turns_add_up_and_the_last_turn_is_heard_too() -> None:
     trainer.close()
     for rollout in (each for group in result.groups for each in group.rollouts):
         done = rollout
-        turns = [
-            trainer.tokenizer.decode(done.token_ids[t.start : t.end], skip_special_tokens=True) for t in done.turns
-        ]
+        decode = trainer.tokenizer.decode
+        turns = [decode(done.token_ids[turn.start : turn.end], skip_special_tokens=True) for turn in done.turns]
         heard = turns if done.token_ids[-1] == eos else turns[:-1]
         gain = environments.paid(heard)
-        assert sum(turn.reward for turn in done.turns) == rollout.parts[
-            "environment"
-        ] == gain and rollout.is_correct == (gain >= 1)
+        assert sum(turn.reward for turn in done.turns) == rollout.parts["environment"] == gain
+        assert rollout.is_correct == (gain >= 1)
         assert rollout.reward == gain + 0.5 * rollout.parts["format"]
         num_heard.add(len(heard))
     assert {2, 3} <= num_heard
