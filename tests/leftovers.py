@@ -29,8 +29,8 @@ GRACE_SECONDS = 20.0
 STAYING = (b"multiprocessing.resource_tracker",)
 """Words of helpers that Python and the package start once per process. The nursery is the tests' own, and what a test
 module keeps running has words in its KEPT_PROCESSES."""
-CACHES = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "VLLM_CACHE_ROOT")
-OF_TOOLS = {"__pycache__", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache", "build", "dist"}
+CACHES = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "VLLM_CACHE_ROOT", "TRITON_CACHE_DIR")
+OF_TOOLS = {"__pycache__", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".triton", "build", "dist"}
 """Folders that Python and tools write wherever they run, also beside the tests: .ci/run makes site and wheel then."""
 OF_IMPORTS = ("wandb-artifacts", "wandb-media")
 """Last letters of temporary folders that a package makes once, when it is imported."""

@@ -124,13 +124,32 @@ def has_vllm() -> bool:
     return importlib.util.find_spec("vllm") is not None
 
 
-def vllm_engine(model: Any, work: Workload) -> Arm:
-    """vLLM in this process, on a copy of the weights, with the log-probability of each sampled token."""
+def new_vllm(model: Any, most_rows: int, most_tokens: int) -> Any:
+    """vLLM in this process, on a copy of the weights; it shares a GPU with the other engines.
+
+    `most_rows` completions at a time, of `most_tokens` each, with their prompt. Its newer runner draws all rollouts by
+    one kernel, the older one those with a seed one by one.
+    """
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # its engine in this process, on this thread setting
+    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "1")
     vllm = importlib.import_module("vllm")
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        llm = vllm.LLM(model=folder, skip_tokenizer_init=True, dtype=str(model.dtype).removeprefix("torch."))
+        kind = str(model.dtype).removeprefix("torch.")
+        own = {"gpu_memory_utilization": 0.4} if model.device.type == "cuda" else {}
+        return vllm.LLM(
+            model=folder,
+            skip_tokenizer_init=True,
+            dtype=kind,
+            max_num_seqs=most_rows,
+            max_model_len=most_tokens,
+            **own,
+        )
+
+
+def vllm_engine(llm: Any, work: Workload) -> Arm:
+    """vLLM with a seed per completion and the log-probability of each sampled token, as a trainer asks for them."""
+    vllm = importlib.import_module("vllm")
     prompts = [{"prompt_token_ids": list(prompt)} for prompt in work.prompts]
 
     def lengths(seed: int) -> list[int]:

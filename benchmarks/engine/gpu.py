@@ -1,11 +1,11 @@
-"""Tokens per second on a GPU: our engine, Hugging Face generate, transformers' continuous batching, and a lower bound.
+"""Tokens per second on a GPU: our engine, vLLM, both of transformers' ways to generate, and a lower bound.
 
     python -m benchmarks engine-gpu                     random models of Qwen2.5's shapes at 0.5B and 3B, bfloat16
     python -m benchmarks engine-gpu --shapes s128 --rollouts 4 8 --curve 2 4 --new-tokens 8       small, on any machine
 
 All completions have the same length, so that a bound can be computed: a decode step must read all weights and the keys
 and values of every rollout once, at the bandwidth that a large copy on the same device reaches. The curve is our engine
-alone, from few to many rollouts.
+alone, from few to many rollouts. vLLM takes part where it is installed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 from benchmarks import command
-from benchmarks.engine.arms import Arm, continuous_batching, hf_generate, podsrl_engine
+from benchmarks.engine.arms import Arm, continuous_batching, has_vllm, hf_generate, new_vllm, podsrl_engine, vllm_engine
 from benchmarks.models import SHAPES, Workload, fixed_workload, shaped_model
 from benchmarks.timing import Say, ratios, spread, take_turns, titled, wait_for
 
@@ -56,9 +56,15 @@ def measure(
 ) -> dict[str, Any]:
     """One model: all engines at `options.rollouts`, ours alone at `options.curve`; each n is a part."""
     make_model = cache(lambda: shaped_model(shape, dtype=getattr(torch, options.dtype), device=options.device))
+    make_vllm = cache(
+        partial(new_vllm, most_rows=max(options.rollouts), most_tokens=options.prompt_tokens + options.new_tokens)
+    )
     found: dict[str, Any] = {"rollouts": {}, "curve": {}}
     for n in sorted({*options.rollouts, *options.curve}):
-        own = part(f"{shape}, n = {n}", lambda n=n: measure_at(n, make_model(), options, bandwidth, titled(say, shape)))
+        own = part(
+            f"{shape}, n = {n}",
+            lambda n=n: measure_at(n, make_model(), make_vllm, options, bandwidth, titled(say, shape)),
+        )
         found["curve"][n] = own["tokens_per_second"]["podsrl"]["median"]
         if n in options.rollouts:
             found["rollouts"][n] = {name: each for name, each in own.items() if name != "key"}
@@ -66,7 +72,9 @@ def measure(
     return found
 
 
-def measure_at(n: int, model: Any, options: argparse.Namespace, bandwidth: float, say: Say) -> dict[str, Any]:
+def measure_at(
+    n: int, model: Any, make_vllm: Callable[[Any], Any], options: argparse.Namespace, bandwidth: float, say: Say
+) -> dict[str, Any]:
     """So many rollouts at once: by all engines where `options.rollouts` has the number, else by ours alone."""
     prompts = min(NUM_PROMPTS, n)
     work = fixed_workload(
@@ -79,6 +87,8 @@ def measure_at(n: int, model: Any, options: argparse.Namespace, bandwidth: float
             arms["podsrl without graphs"] = podsrl_engine(model, work, None, "fast")
         arms["HF generate"] = hf_generate(model, work, work.num_rows)
         arms["transformers continuous batching"] = continuous_batching(model, work, tokens)
+        if has_vllm():
+            arms["vLLM"] = vllm_engine(make_vllm(model), work)
     made = take_turns(arms, options.repeats + 1, titled(say, f"n = {n}"))
     rates = {name: [each.tokens_per_second for each in each_run[1:]] for name, each_run in made.items()}
     return cell(rates, floor_rate(model, work, bandwidth))

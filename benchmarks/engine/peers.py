@@ -23,7 +23,16 @@ from math import sqrt
 from typing import Any
 
 from benchmarks import command
-from benchmarks.engine.arms import Arm, Made, continuous_batching, has_vllm, hf_generate, podsrl_engine, vllm_engine
+from benchmarks.engine.arms import (
+    Arm,
+    Made,
+    continuous_batching,
+    has_vllm,
+    hf_generate,
+    new_vllm,
+    podsrl_engine,
+    vllm_engine,
+)
 from benchmarks.engine.demo import measure_demo
 from benchmarks.models import SHAPES, Workload, shaped_model, skewed_workload
 from benchmarks.operations import Operations
@@ -124,7 +133,9 @@ def _tuned_arms(model: Any, work: Workload, sizes: Sizes, say: Say) -> tuple[dic
     arms[OURS] = podsrl_engine(model, work, slots)
     arms[OWN_FORWARD] = podsrl_engine(model, work, slots, "model")
     if has_vllm():
-        arms[VLLM] = vllm_engine(model, work)
+        arms[VLLM] = vllm_engine(
+            new_vllm(model, work.num_rows, max(map(len, work.prompts)) + work.max_new_tokens), work
+        )
     tuned = {
         "hf_batch": {"rates": hf_rates, "best": hf_best},
         "max_batch_tokens": {"rates": cb_rates, "best": cb_best},
