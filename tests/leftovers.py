@@ -72,7 +72,7 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if isinstance(path, str | bytes | os.PathLike):
         found = os.path.realpath(os.fsdecode(path))
-        is_outside = not found.startswith(tuple(_allowed)) and OF_TOOLS.isdisjoint(found.split("/"))
+        is_outside = not os.path.join(found, "").startswith(tuple(_allowed)) and OF_TOOLS.isdisjoint(found.split("/"))
         if is_outside and not os.path.isdir(found):  # to open one is to make an unnamed file in it
             _made.append(found)
 

@@ -11,6 +11,7 @@ from benchmarks.files import Files, Result
 from benchmarks.timing import spread_text
 
 HF = "HF generate"
+VLLM = "vLLM"
 NOTHING = "–"
 
 
@@ -20,9 +21,11 @@ def engines(files: Files) -> str:
         "model",
         "rollouts at once",
         "podsrl, tokens/s",
+        VLLM,
         "HF `generate`",
         PEER,
-        "podsrl over HF `generate`",
+        f"podsrl over {VLLM}",
+        "over HF `generate`",
         "over continuous batching",
         "podsrl, ms per decode step",
         "podsrl, share of the bound",
@@ -33,8 +36,8 @@ def engines(files: Files) -> str:
         return [
             shape.upper(),
             n,
-            *(spread_text(rates[name], ",.0f") for name in (OURS, HF, PEER)),
-            *(times(over[name], ".1f") for name in (HF, PEER)),
+            *(spread_text(rates[name], ",.0f") if name in rates else NOTHING for name in (OURS, VLLM, HF, PEER)),
+            *(times(over[name], ".1f") if name in over else NOTHING for name in (VLLM, HF, PEER)),
             f"{1000 * int(n) / rates[OURS]['median']:.1f}",
             percent(found["share_of_floor"][OURS], 1),
         ]
@@ -45,8 +48,8 @@ def engines(files: Files) -> str:
         return (
             f"{table(head, rows)}\n\n"
             f"Random weights in {options['dtype']}, prompts of {options['prompt_tokens']} tokens, completions of "
-            f"{options['new_tokens']}; {options['repeats']} rounds; transformers with its defaults. The time of a "
-            "decode step includes its share of reading the prompts. The bound is what a copy's bandwidth allows, "
+            f"{options['new_tokens']}; {options['repeats']} rounds; vLLM and transformers with their defaults. The time "
+            "of a decode step includes its share of reading the prompts. The bound is what a copy's bandwidth allows, "
             f"{result['bandwidth_bytes_per_second'] / 1e12:.1f} TB/s."
         )
 

@@ -23,8 +23,8 @@ def test_a_run_without_costs_has_those_of_its_devices_kind() -> None:
     assert costs_of(load_config("auto", ["model.device=cpu"])) == DEFAULT_COSTS["cpu"]
     assert costs_of(load_config("auto", ["model.device=cuda:1"])) == DEFAULT_COSTS["cuda"]
     assert costs_of(load_config("auto")) == DEFAULT_COSTS["cpu"]  # the demo's model is small
-    # 9.6 + 0.05 · 64 ms at 1 ms per row, and 4 + 0.1 · 64
-    assert [DEFAULT_COSTS[kind].overhead(64) for kind in ("cpu", "cuda")] == pytest.approx([12.8, 33.75])
+    # 9.6 + 0.05 · 64 ms at 1 ms per row, and 91 + 2.7 · 64 at 9.4
+    assert [DEFAULT_COSTS[kind].overhead(64) for kind in ("cpu", "cuda")] == pytest.approx([12.8, 263.8 / 9.4])
 
 
 def test_the_costs_of_the_config_are_in_use_and_said_once() -> None:
