@@ -49,8 +49,8 @@ def engines(files: Files) -> str:
             f"{table(head, rows)}\n\n"
             f"Random weights in {options['dtype']}, prompts of {options['prompt_tokens']} tokens, completions of "
             f"{options['new_tokens']}; {options['repeats']} rounds; vLLM and transformers with their defaults. The "
-            "time of a decode step includes its share of reading the prompts. The bound is what a copy's bandwidth allows, "
-            f"{result['bandwidth_bytes_per_second'] / 1e12:.1f} TB/s."
+            "time of a decode step includes its share of reading the prompts. The bound is what a copy's bandwidth "
+            f"allows, {result['bandwidth_bytes_per_second'] / 1e12:.1f} TB/s."
         )
 
     return per_processor(files("engine-gpu"), text)
