@@ -123,21 +123,18 @@ def test_the_page_says_who_made_the_run_and_shows_a_question_at_the_start_and_at
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:
         if "eval/accuracy" in line:
-            said = {
-                "prompt": "6 · 7?",
-                "answer": "42",
-                "text": f"said at {line['step']}",
-                "is_correct": line["step"] > 1,
-            }
-            line["eval/examples"] = [said]
+            always = [{"prompt": f"{i}?", "answer": "0", "text": "0", "is_correct": True} for i in range(3)]
+            text = f"said at {line['step']}"
+            learned = {"prompt": "6 · 7?", "answer": "42", "text": text, "is_correct": line["step"] > 1}
+            line["eval/examples"] = [*always, learned]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     words = _words(_page([run], tmp_path / "report.html"))
     assert "pods train --stop.steps=2 2026-01-01 08:00:00 UTC, resumed 1×, last 2026-01-02 08:00:00 UTC" in words
     assert "commit 0123456789" in words
     assert "What is 6 times 7?" in words and "line-118" not in words
-    assert (
-        "before step 1 after step 2 6 · 7? 42 wrong said at 0 ✓ correct said at 2" in words and "said at 1" not in words
-    )
+    first = "before step 1 after step 2 6 · 7? 42 wrong said at 0 ✓ correct said at 2 0? 0"
+    assert first in words and "said at 1" not in words and " 1? 0 " in words and " 2? 0 " not in words
+    assert "4 questions are recorded, with one answer each: 1 became correct, 0 became wrong" in words
 
 
 def test_the_page_of_a_run_says_what_was_measured(run_page: str) -> None:

@@ -120,15 +120,15 @@ def _print(preview: Preview, inputs: Inputs, time: Duration, choices: Sequence[s
     ]
     say("\n".join(line for line in lines if is_all or line[:9].strip() not in DETAILS))
     if is_all:
-        _print_memory(preview)
+        _print_memory(preview, time.pace.peak_bytes)
     else:
         say("prompts, and memory by part: --all")
     warnings = dict.fromkeys((*preview.warnings, *inputs.warnings))
     lines = [*(f"warning: {warning}" for warning in warnings), *idle_notes(preview.options)]
     lines += [f"not checked: {missing.what}: {missing.why}" for missing in inputs.not_checked]
     if count := len(inputs.not_checked):
-        cause = f"the first of these {count}" if count > 1 else "that"
-        lines.append(f"a run on this machine would end with {cause}")
+        cause = f"see the first of these {count}" if count > 1 else "see the line above"
+        lines.append(f"this run would fail here: {cause}")
     for line in lines:
         say(line, errors)
 
@@ -151,14 +151,13 @@ def _roughly(time: Duration) -> str:
 
 def _time_line(time: Duration) -> str:
     pace, evals = time.pace, counted(time.num_evals, "evaluation")
-    held = f"; at most {size_text(pace.peak_bytes)} in all" if pace.peak_bytes else ""
     how = f"measured on a step{' of ' * bool(pace.smaller_step)}{pace.smaller_step}"
     how = f"by the model's sizes alone: {time.why_not_measured}" if time.why_not_measured else how
     if pace.is_update_guessed and not time.why_not_measured:
         how += " whose rewards were alike in each group, so that its update is by sizes"
     return (
         f"time     {counted(time.num_steps, 'step')} of {pace_text(pace.step_seconds)} and {evals} of about "
-        f"{pace_text(time.eval_seconds)} ({how}{held})"
+        f"{pace_text(time.eval_seconds)} ({how})"
     )
 
 
@@ -204,7 +203,7 @@ def _lines(preview: Preview) -> list[str]:
     ]
 
 
-def _print_memory(preview: Preview) -> None:
+def _print_memory(preview: Preview, measured: int | None) -> None:
     table = Table(title="memory, an estimate" + (" for each process" if preview.num_processes > 1 else ""))
     table.add_column("part")
     table.add_column("when")
@@ -213,6 +212,8 @@ def _print_memory(preview: Preview) -> None:
         table.add_row(part.name, PHASES[part.phase], size_text(part.num_bytes))
     table.add_section()
     table.add_row("peak", "what is held, and the larger of the two", size_text(preview.peak_bytes))
+    if measured:
+        table.add_row("measured on a step", "with the memory of libraries", size_text(measured))
     table.add_row(preview.machine, "has", size_text(preview.machine_bytes))
     output.print(table)
 

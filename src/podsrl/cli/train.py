@@ -49,9 +49,13 @@ def run_folder(example: str, config: str | None, resume: Path | None, out: Path 
         UsageError: both or neither, --out with --resume, or a change is accepted and nothing is resumed.
     """
     if (config is None) == (resume is None):
-        got = "neither" if config is None else "both"
         command = " ".join(example.split()[:2])
-        raise UsageError(f"{command} wants either a CONFIG or --resume RUN, and got {got}, e.g. `{example}`")
+        if config is not None:
+            raise UsageError(
+                f"{command} got the config {config} and --resume {resume}: a resumed run keeps its own config; "
+                f"leave {config} out"
+            )
+        raise UsageError(f"{command} needs a config or --resume RUN, e.g. `{example}`")
     if resume is not None and out is not None:
         raise UsageError(f"--out {out} has no meaning with --resume {resume}: a resumed run stays in its folder")
     if allow_changes and resume is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,6 +82,31 @@ def _spent(run: Run) -> dict[str, str]:
     """Of a run at a service with prices: money for its steps, and what they had cost with every rollout trained."""
     spent, of_all = (float(np.nansum(run.series(f"service/{name}"))) for name in ("cost", "cost_all"))
     return {"spent": f"{spent:.4g}; {of_all:.4g} with every rollout trained"} if spent > 0 else {}
+
+
+class StartAndEnd(NamedTuple):
+    """Recorded held-out questions with their first and last answers."""
+
+    shown: list[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    """Of at most three, those first whose answer became correct, then those whose answer became wrong."""
+    num_all: int
+    num_learned: int
+    num_lost: int
+
+
+def start_and_end(answers: Mapping[int, Sequence[Mapping[str, Any]]], most: int = 3) -> StartAndEnd:
+    """What `eval/examples` of the first and the last evaluation show.
+
+    Example:
+        >>> before = [{"id": "a", "is_correct": True}, {"id": "b", "is_correct": False}]
+        >>> found = start_and_end({0: before, 9: [before[0], {"id": "b", "is_correct": True}]}, most=1)
+        >>> found.shown[0][0]["id"], found.num_all, found.num_learned, found.num_lost
+        ('b', 2, 1, 0)
+    """
+    pairs = list(zip(answers[min(answers)], answers[max(answers)], strict=False))
+    gains = [bool(last.get("is_correct")) - bool(first.get("is_correct")) for first, last in pairs]
+    order = sorted(range(len(pairs)), key=lambda i: (gains[i] != 1, gains[i] == 0))
+    return StartAndEnd([pairs[i] for i in order[:most]], len(pairs), gains.count(1), gains.count(-1))
 
 
 def group_summary(group: RecordedGroup) -> dict[str, float | int | None]:

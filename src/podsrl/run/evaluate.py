@@ -19,7 +19,7 @@ from podsrl.types import Group, Open, Task, Way
 
 NUM_LOOKED_AT = 16
 """Questions that a large evaluation asks first, for a look at their answers."""
-NUM_EXAMPLES = 3
+NUM_EXAMPLES = 12
 """Questions whose first answer each evaluation records: the same ones every time."""
 
 
