@@ -13,6 +13,7 @@ from podsrl.control import Budget, View
 from podsrl.control.levels import Levels
 from podsrl.errors import UsageError
 from podsrl.lib.parts import Parts, make_parts
+from podsrl.tasks.steps import load_steps
 from podsrl.types import Group, Task
 from tests.systems.groups_of import group, view_of
 
@@ -56,6 +57,13 @@ def test_a_step_asks_each_kinds_level_as_often_as_the_stream_draws_the_kind() ->
         assert {task.columns["level"] for task in tasks} == {0} and len({task.id for task in tasks}) == 4
     assert [task.id for task in asked(parts, view(1))] == [task.id for task in asked(parts, view(1))]
     assert len({tuple(task.id for task in asked(parts, view(step))) for step in range(9)}) > 1
+
+
+def test_questions_without_a_data_set_are_of_one_kind_as_the_stories_are() -> None:
+    stories = load_steps(levels=None, num_eval=None).train
+    parts = parts_of(start=2)
+    asks = Budget(parts).ask(replace(view_of(len(stories), step=0), tasks=stories))
+    assert {stories[ask.index].columns["level"] for ask in asks} == {3} and levels_of(parts) == {"level/all": 3}
 
 
 def test_a_further_round_prefers_questions_that_the_step_has_not_asked() -> None:

@@ -156,8 +156,8 @@ def test_each_level_has_its_share_of_both_sides(
     tasks = load_steps(levels=levels, num_eval=512)
     for side, wanted in ((tasks.train, train), (tasks.eval, held_out)):
         words = [re.findall(r"she (\w+)", str(task.prompt))[0] for task in side]
-        found = Counter(level for word in words for level, kind in LEVELS.items() if VERBS[word] in kind.verbs)
-        assert found == wanted
+        found = [level for word in words for level, kind in LEVELS.items() if VERBS[word] in kind.verbs]
+        assert Counter(found) == wanted and found == [task.columns["level"] for task in side]
 
 
 def test_fewer_held_out_questions_are_the_first_of_more() -> None:

@@ -61,7 +61,7 @@ class Levels:
         if tasks and max(map(len, self._blocks_of(tasks).values())) < 2:
             raise UsageError(
                 "systems = 'levels': the questions have no column 'level' with several values; wanted, for example, "
-                "task.name = 'reasoning_gym' with options.reasoning_gym.difficulty = [0, 1, 2]"
+                "task.name = 'steps', or 'reasoning_gym' with options.reasoning_gym.difficulty = [0, 1, 2]"
             )
 
     def questions(self, view: View, count: int) -> Sequence[int]:
@@ -115,16 +115,16 @@ class Levels:
 
 
 def kind_and_level(task: Task) -> tuple[str, int]:
-    """Of a question: "" without the column "dataset", and 0 without "level". UsageError: a level is no whole number.
+    """Of a question: "all" without the column "dataset", and 0 without "level". UsageError: a level is no whole number.
 
     Example:
         >>> kind_and_level(Task(id="a", prompt="?", answer="", columns={"level": 2}))
-        ('', 2)
+        ('all', 2)
     """
     level = task.columns.get(LEVEL, 0)
     if type(level) is not int:
         raise UsageError(f"systems = 'levels': task {task.id!r} has the level {short(level)}; wanted a whole number")
-    return str(task.columns.get(KIND, "")), level
+    return str(task.columns.get(KIND, "all")), level
 
 
 def blocks_of(tasks: Sequence[Task]) -> Blocks:

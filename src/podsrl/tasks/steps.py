@@ -248,14 +248,14 @@ def check_shares(levels: Mapping[int, float], known: Collection[int] = LEVELS) -
 
 
 def story_task(story: Story) -> Task:
-    """The question, named by what it says.
+    """The question, named by what it says, with its level in the column "level".
 
     Example:
         >>> story = Story(name="Ann", things="pens", start=47, words=("finds", "sells"), operands=(5, 3))
-        >>> story_task(story).id, story_task(story).answer
-        ('47 finds5 sells3', '49')
+        >>> story_task(story).id, story_task(story).answer, story_task(story).columns
+        ('47 finds5 sells3', '49', {'level': 1})
     """
-    return Task(id=story.key, prompt=story.question, answer=story.answer)
+    return Task(id=story.key, prompt=story.question, answer=story.answer, columns={"level": level_of(story)})
 
 
 def _of_levels(shares: Mapping[int, float], size: int, side: int) -> list[Story]:
