@@ -49,7 +49,6 @@ PARTS: dict[str, Callable[..., str]] = {
     "worth-wanted": by_its_page("worth", "benchmarks.worth:wanted"),
     "worth-gains": by_its_page("worth", "benchmarks.worth:gains"),
     "worth-dear": by_its_page("worth", "benchmarks.worth:dear"),
-    "turns": by_its_page("orders", "benchmarks.orders:turns_table"),
     "orders": by_its_page("orders", "benchmarks.orders:orders_table"),
     "soak": by_its_page("soak", "benchmarks.soak.page:markdown"),
     "kills": by_its_page("kills", "benchmarks.kills.page:markdown"),
