@@ -32,7 +32,7 @@ default. The same flag twice, or a name that does not exist, is an error.
 | `--task.system_prompt='--brief'` | a text that begins with two dashes needs the `=` |
 
 A file may begin with `extends = "mixed"`, the name of a recipe or of a file beside it; it then holds only what it
-changes there.
+changes there. What `[about]` says of a recipe decides nothing.
 """
 _ELSEWHERE = """\
 ## Coming from TRL, verl, OpenRLHF or the paper
@@ -60,6 +60,8 @@ def _schemas() -> Iterator[str]:
     for command, title in _TITLES.items():
         yield f"## {title} (`pods {command}`)\n"
         for chapter in chapters_of(SCHEMAS[command]):
+            if chapter.name == "about":  # what a recipe says of itself
+                continue
             yield from (_PAGE.sub(r"[\1](\1.md)", line) for line in _chapter(chapter))
 
 
