@@ -66,7 +66,9 @@ def publish(result: dict[str, Any]) -> None:
 
 def markdown(result: Mapping[str, Any]) -> str:
     """A row per system whose cost differs clearly; the others in a line each kind, with their accuracies."""
-    rows, unclear, missed = [], [], []
+    rows: list[list[str]] = []
+    unclear: list[str] = []
+    missed: list[str] = []
     for arm, last in result["last_accuracy"].items():
         found = {cost: each for cost in COSTS if cost in result["costs"] and (each := needed(result, arm, cost))}
         if clear := [f"{each.text} the {cost}" for cost, each in found.items() if each.is_clear]:
