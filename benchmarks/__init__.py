@@ -28,7 +28,6 @@ BENCHMARKS = {
     "when-pods-helps": "when_pods_helps.map",
     "worth": "worth",
     "claims": "claims",
-    "claims-rare": "claims_rare",
     "claims-sums": "claims_sums",
     "systems": "systems",
     "interval-coverage": "interval_coverage",

@@ -228,10 +228,8 @@ def _curve(points: Json) -> tuple[list[float], list[float]]:
     return [round(trained + CURVE_PRICE * tokens) for trained, tokens in counts], points["accuracy"]
 
 
-SHOWN = ("step", "tokens", "decode_steps", "cpu_seconds", f"at {CURVE_PRICE:g}")
-"""The clocks of the table; what is clear by another one stands below it."""
-
-
+SHOWN = tuple(clock for clock in CLOCKS if clock not in ("rollouts", "at 2.3"))
+"""The clocks of the table: rollouts go with tokens, and the highest price with the one before."""
 EVEN = "no clear difference"
 
 
@@ -251,43 +249,34 @@ def verdict(over: Json) -> str:
 
 
 def table(result: Json) -> str:
-    """A row per arm, then what else is clear, and whether the claims of the papers were seen."""
+    """A row per arm with a clear difference; the others in one line, and whether the claims of the papers were seen."""
     target = f"{result['targets'][-1]:g}"
     compared = {arm: own["over"][target] for arm, own in result["arms"].items() if own["over"].get(target)}
     if not compared:
         return f"{result['num_runs']} of {result['num_wanted']} runs are made, all of {result['baseline']}."
-    head = ("arm", f"steps to {float(target):.0%}", *(CLOCKS[clock] for clock in SHOWN))
-    rows = []
+    rows, unclear = [], []
     for arm, own in result["arms"].items():
         steps = ", ".join("–" if step is None else f"{step:g}" for step in own["to"][target]["step"])
-        rows.append([arm, steps, *(_cell(compared[arm][clock]) if arm in compared else "1" for clock in SHOWN)])
-    note = (
-        f"How many times cheaper than {result['baseline']} until {float(target):.0%} of the held-out questions are "
-        f"right; bold: a clear difference; a dash: not reached. {result['num_runs']} of {result['num_wanted']} runs "
-        "are made."
-    )
-    clear = {arm: [clock for clock in CLOCKS if verdict(over[clock]) != EVEN] for arm, over in compared.items()}
-    lines = []
-    for arm, clocks in clear.items():
-        others = [f"{CLOCKS[clock]} {over_text(compared[arm][clock])}" for clock in clocks if clock not in SHOWN]
-        lines += [f"- Also clear for {arm}: {', '.join(others)}."] * bool(others)
-    unclear = [arm for arm, clocks in clear.items() if not clocks]
-    lines += [f"- No clear difference by any measure: {', '.join(unclear)}."] * bool(unclear)
-    claims = {arm: claim for arm in compared if (claim := result["arms"][arm]["claim"])}
-    for said, is_wanted in (("Claims that were seen", True), ("Claims that were not seen", False)):
-        found = [
-            f"{arm} ({words})"
-            for arm, (clock, words) in claims.items()
-            if (verdict(compared[arm][clock]) == "cheaper") == is_wanted
+        found = {clock: verdict(over) for clock, over in compared.get(arm, {}).items() if clock in SHOWN}
+        if arm in compared and {*found.values()} == {EVEN}:
+            unclear.append(f"{arm} ({steps})")
+            continue
+        texts = [
+            "; ".join(f"{CLOCKS[clock]} {over_text(compared[arm][clock])}" for clock in found if found[clock] == side)
+            for side in ("cheaper", "dearer")
         ]
-        lines += [f"- {said}: {', '.join(found)}."] * bool(found)
-    arms = markdown_table(head, rows, num_left=2)
+        rows.append([arm, steps, *(text or "–" for text in texts)])
+    head = ("arm", f"steps to {float(target):.0%}, by seed", "clearly cheaper by", "clearly dearer by")
+    note = f"How many times cheaper than {result['baseline']}, with 95 % intervals; a dash: not reached, or nothing."
+    lines = [f"- No clear difference, with their steps: {'; '.join(unclear)}."] * bool(unclear)
+    claims = {arm: claim for arm in compared if (claim := result["arms"][arm]["claim"])}
+    seen = {arm for arm, (clock, _) in claims.items() if verdict(compared[arm][clock]) == "cheaper"}
+    shown = [f"{arm} ({words})" for arm, (_, words) in claims.items() if arm in seen]
+    lines += [f"- Claims of papers that were seen: {', '.join(shown)}."] * bool(shown)
+    missing = [arm for arm in claims if arm not in seen]
+    lines += [f"- Claims of papers that were not seen: {', '.join(missing)}."] * bool(missing)
+    arms = markdown_table(head, rows, num_left=4)
     return "\n\n".join([arms, note, "\n".join(lines), *_turns_table(result["turns"])])
-
-
-def _cell(over: Json) -> str:
-    text = over_text(over)
-    return text if verdict(over) == EVEN else f"**{text}**"
 
 
 def _turns_table(found: Json) -> list[str]:
@@ -297,7 +286,7 @@ def _turns_table(found: Json) -> list[str]:
         for sizes, prices in found.items()
     ]
     head = ("rollouts per question", *(f"g = {price:g}" for price in PRICES))
-    said = "How many trained tokens a decode step has to cost for the larger group to be the cheaper one:"
+    said = "The larger group is the cheaper one where a decode step costs more than so many trained tokens:"
     return [said, markdown_table(head, rows)] if rows else []
 
 

@@ -120,15 +120,6 @@ def rates(folder: Path) -> list[Json]:
     ]
 
 
-def rates_markdown(result: Json) -> str:
-    """A table of the CPU seconds to 90 % by arm and learning rate, one figure per seed."""
-    rows = []
-    for arm in dict.fromkeys(each["arm"] for each in result["rates"]):
-        own = [each for each in result["rates"] if each["arm"] == arm]
-        rows.append([arm, *(times_text([e["reached"] for e in own if e["rate"] == rate]) for rate in RATES)])
-    return table(["arm", *(f"{rate:g}" for rate in RATES)], rows)
-
-
 def run(options: argparse.Namespace, say: Say) -> Json:
     """Run the comparison, or what is left of it, draw its report, and return what `compare.json` holds."""
     from podsrl.cli.compare import QUICK

@@ -65,16 +65,24 @@ def publish(result: dict[str, Any]) -> None:
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """A row per system: accuracy, costs with intervals, and the share of groups without a right answer."""
-    costs = [cost for cost in COSTS if cost in result["costs"]]
-    rows = []
+    """A row per system whose cost differs clearly; the others in a line each kind, with their accuracies."""
+    rows: list[list[str]] = []
+    unclear: list[str] = []
+    missed: list[str] = []
     for arm, last in result["last_accuracy"].items():
-        share = result["signal"][arm]["all_wrong"]
-        found = [None if arm == result["baseline"] else needed(result, arm, cost) for cost in costs]
-        texts = [each.text if each else "1" for each in found]
-        rows.append([arm, f"{last:.1%}", *texts, "–" if share is None else f"{share:.0%}"])
-    head = ["system", "accuracy", *(f"{cost} needed" for cost in costs), "all wrong"]
-    return f"{setting_of(result)}.\n\n{table(head, rows)}"
+        found = {cost: each for cost in COSTS if cost in result["costs"] and (each := needed(result, arm, cost))}
+        if clear := [f"{each.text} the {cost}" for cost, each in found.items() if each.is_clear]:
+            rows.append([f"`{arm}`", f"{last:.1%}", "; ".join(clear)])
+        elif arm != result["baseline"]:
+            (unclear if any(each.point for each in found.values()) else missed).append(f"`{arm}` ({last:.1%})")
+    baseline = result["baseline"]
+    lines = [f"{setting_of(result)}. `{baseline}` ends at {result['last_accuracy'][baseline]:.1%}."]
+    lines += [table(["system", "accuracy at the end", f"needed, relative to `{baseline}`"], rows, num_left=3)] * bool(
+        rows
+    )
+    for said, arms in (("No clear difference in cost", unclear), ("The target was not reached by", missed)):
+        lines += [f"{said}: {', '.join(arms)}."] * bool(arms)
+    return "\n\n".join(lines)
 
 
 def setting_of(result: Mapping[str, Any]) -> str:

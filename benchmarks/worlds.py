@@ -145,15 +145,4 @@ SUMS = World(
     steps=200,
 )
 """Sums of one to three digits."""
-RARE = World(
-    recipe="mixed",
-    arms={"GRPO 8": Arm(system="grpo"), "NudgeRL": Arm(system="nudgerl"), "ADHint": Arm(system="adhint")},
-    claims={"NudgeRL": ("step", "0.7 of the steps"), "ADHint": ("step", "0.6 of the steps")},
-    marks=Marks(targets=(0.25, 0.4, 0.5), growth=1.15, patience=0),
-    rates=(3e-4, 6e-4, 1.5e-4),
-    cpu_seconds=60.0,
-    steps=400,
-    changes=("task.digits=2", "task.num_eval=256", 'model.path="builtin:arithmetic-rare"'),
-)
-"""Sums of two digits, of which the base model gets one in a hundred right."""
-WORLDS: Mapping[str, World] = {"stories": STORIES, "sums": SUMS, "rare": RARE}
+WORLDS: Mapping[str, World] = {"stories": STORIES, "sums": SUMS}

@@ -12,6 +12,8 @@ from benchmarks.files import Files, Result
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*speed.FIGURES, *trl.FIGURES, *runs.FIGURES)}
 """Name -> figure, in the order of the table in docs/benchmarks.md."""
+ELSEWHERE = ("demo", "planner", "reference-solutions", "trl-accuracy", "when-pods-helps")
+"""Benchmarks whose figures are not in that table: other parts of the pages show them."""
 
 
 def one(files: Files, name: str) -> str:
@@ -20,8 +22,8 @@ def one(files: Files, name: str) -> str:
 
 
 def all_figures(files: Files) -> str:
-    """The table of docs/benchmarks.md; the map has a page of its own."""
-    return side_by_side(files, [figure for figure in FIGURES.values() if figure.benchmark != "when-pods-helps"])
+    """The table of docs/benchmarks.md."""
+    return side_by_side(files, [figure for figure in FIGURES.values() if figure.benchmark not in ELSEWHERE])
 
 
 def where_all(files: Files) -> str:
@@ -42,13 +44,10 @@ PARTS: dict[str, Callable[..., str]] = {
 """Name in a mark -> function of the files and of the mark's other words."""
 TABLES = {
     "claims": "claims",
-    "claims-rare": "claims-rare",
     "claims-sums": "claims-sums",
     "demo": "demo",
-    "engine": "engine-table",
     "engine-gpu": "engine-gpu-table",
     "families": "families",
-    "floor": "floor-table",
     "halves": "halves-table",
     "interval-coverage": "interval-coverage",
     "judges": "judges",

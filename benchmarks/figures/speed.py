@@ -83,8 +83,8 @@ def _floor(model: str) -> Callable[[Result], str]:
 
 def _watch(result: Result) -> str:
     found = result["models"].values()
-    never, each = ([f"{times(model[arm], '.3f')}" for model in found] for arm in ("never due", "every step"))
-    return f"{', '.join(never)} with one that is never due; {', '.join(each)} with one that sees every step"
+    never, each = ([model[arm]["median"] for model in found] for arm in ("never due", "every step"))
+    return f"{span(never, '.2f')}× with one that is never due; {span(each, '.2f')}× with one that sees every step"
 
 
 def _reference_solutions(result: Result) -> str:
@@ -133,8 +133,7 @@ FIGURES = (
     Figure(
         "watch",
         "watch",
-        "CPU seconds of decode steps of 512 rollouts with a watch that is never due, and with one that sees every "
-        "step, over those without one; models of width 128, 256 and 384",
+        "CPU seconds of decode steps of 512 rollouts with a watch over those without; three models",
         _watch,
     ),
     Figure(

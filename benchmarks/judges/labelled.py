@@ -27,8 +27,6 @@ STRICT, FLEXIBLE = re.compile(r"#### (\-?[0-9\.\,]+)"), re.compile(r"(-?[$0-9.,]
 """What lm-evaluation-harness looks for in an answer to GSM8K: the first of one, the last of the other."""
 IGNORED = re.compile(r",|\$|(?s:.*)#### |\.$")
 """What it leaves out of both sides before it compares them."""
-FORMER: dict[str, Any] = {"commit": "3db26c561b", "refused": [113, 119, 129, 177, 183], "falsely_paid": []}
-"""What `math_correct` said when it listed the words that may stand beside a number."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -101,16 +99,15 @@ JUDGES: dict[str, Judge] = {
 
 
 def page(result: Result) -> str:
-    """The table of docs/answers.md."""
+    """The table of docs/rewards.md."""
     num_wrong = result["num_rows"] - result["num_right"]
-    former = f"`math_correct` at {FORMER['commit'][:8]}"
     rows = [
         (name, str(len(one["refused"])), str(len({*one["refused"]} - {*result["cut"]})), str(len(one["falsely_paid"])))
-        for name, one in {former: FORMER, **result["judges"]}.items()
+        for name, one in result["judges"].items()
     ]
     head = (
         f"rule, on {result['num_rows']} texts",
-        f"of {result['num_right']} right ones refused",
+        f"correct, but refused (of {result['num_right']})",
         "of these not cut off",
     )
-    return table((*head, f"of {num_wrong} wrong ones paid"), rows)
+    return table((*head, f"wrong, but paid (of {num_wrong})"), rows)

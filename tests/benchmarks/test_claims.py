@@ -110,19 +110,22 @@ def test_what_was_not_reached_is_drawn_and_told() -> None:
     whole = {line.get_label(): line.get_xydata().tolist() for line in steps.lines if line.get_linestyle() == "-"}
     assert whole[f"to {TARGET:.0%}"] == whole["to 50%"] == [[16, 10]]
     assert len(costs.lines) == 4 * 3 and len(curves.lines) == 3 * len(SEEDS)
-    [row] = [line for line in table(result).splitlines() if line.startswith("| GRPO 4 ")]
-    assert "–, 40, 40" in row
+    assert "No clear difference, with their steps: GRPO 4 (–, 40, 40)" in table(result)
 
 
 def test_what_is_clear_is_told_arm_by_arm_and_the_rest_in_one_line() -> None:
     steps_of = {BASELINE: 10, PODS: 5, "DARS": 10}
     result = result_of(lambda run: record(steps_of[run.arm]), steps_of)
     text = table(result)
-    assert [line for line in text.splitlines() if line.startswith("- ") and "Also clear" not in line] == [
-        "- No clear difference by any measure: DARS.",
-        f"- Claims that were seen: {PODS} (1.7 to 3 times sooner).",
-        "- Claims that were not seen: DARS (more from the same rollouts).",
+    assert [line for line in text.splitlines() if line.startswith("- ")] == [
+        "- No clear difference, with their steps: DARS (10, 10, 10).",
+        f"- Claims of papers that were seen: {PODS} (1.7 to 3 times sooner).",
+        "- Claims of papers that were not seen: DARS.",
     ]
-    assert f"- Also clear for {PODS}: rollouts 2.00× (" in text and text.count("| **2.00× (") == 5
+    [row] = [line for line in text.splitlines() if line.startswith(f"| {PODS} |")]
+    assert row.startswith(f"| {PODS} | 5, 5, 5 | steps 2.00× (") and row.endswith(") | – |")
+    assert [clock in row for clock in ("generated tokens 2.00×", "g = 1 2.00×", "rollouts", "g = 2.3")] == [
+        True
+    ] * 2 + [False] * 2
     alone = table(result_of(lambda run: record(10), [BASELINE]))
     assert alone == f"3 of {3 * len(ARMS)} runs are made, all of {BASELINE}."

@@ -128,7 +128,7 @@ def test_bad_usage_is_one_line_and_ends_with_2(pods: Pods, arguments: list[str],
 
 
 def test_one_file_goes_from_eval_over_check_reward_to_report(pods: Pods, tmp_path: Path) -> None:
-    """The three commands that docs/check-reward.md shows."""
+    """The three commands that docs/rewards.md shows."""
     code, _, _ = pods("eval", "pods", "--num-questions", "5", "--samples", "3", "-o", "answers.jsonl")
     assert code == 0
     lines = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""A signal to the whole process group of a run: the table in docs/generators.md, each row of which is tried."""
+"""A signal to the whole process group of a run, at each place of it (docs/generators.md)."""
 
 from __future__ import annotations
 

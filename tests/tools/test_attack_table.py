@@ -1,4 +1,4 @@
-"""The table of docs/check-reward.md: which shipped reward pays for which family of hacks.
+"""The table of docs/rewards.md: which shipped reward pays for which family of hacks.
 
 `python tests/tools/test_attack_table.py` writes it anew.
 """
@@ -15,16 +15,19 @@ from podsrl.tools.attack.families import FAMILIES
 from podsrl.tools.attack.questions import QUESTIONS, spread
 from podsrl.tools.attack.result import FamilyCount
 
-PAGE = Path(__file__).parents[2] / "docs" / "check-reward.md"
+PAGE = Path(__file__).parents[2] / "docs" / "rewards.md"
 BEGIN, END = "<!-- the table begins -->\n", "<!-- the table ends -->\n"
 NUM_QUESTIONS = 7
 TIMEOUT_SECONDS = 3.0
 
 
 def table() -> str:
-    """One row a reward."""
-    of_texts = [name for name in REWARDS if name not in CODE]
-    rows = [("reward", "pays"), ("---", "---"), *((f"`{name}`", paid(attacked(name))) for name in of_texts)]
+    """One row per kind of reward: those that pay the same share it."""
+    names: dict[str, list[str]] = {}
+    for name in REWARDS:
+        if name not in CODE:
+            names.setdefault(paid(attacked(name)), []).append(f"`{name}`")
+    rows = [("reward", "pays"), ("---", "---"), *((", ".join(some), pays) for pays, some in names.items())]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -59,9 +60,23 @@ def test_the_advantages_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None
     assert step_advantages([group], kept, short_wins)[0].tolist() == pytest.approx([0.001, -0.001], abs=1e-7)
 
 
-def test_the_shape_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+class LateTokens:
+    def __init__(self, *, power: float = 1.0) -> None:
+        self.power = power
+
+    def shape(self, groups: Any, selections: Any, advantages: Any) -> list[torch.Tensor]:
+        shaped = []
+        for group, selection, values in zip(groups, selections, advantages, strict=True):
+            lengths = torch.tensor([len(group.rollouts[i].token_ids) for i in selection.kept]).reshape(-1, 1)
+            longest = int(lengths.max()) if len(lengths) else 0
+            place = torch.arange(1, longest + 1) / lengths.clamp(min=1)  # [m, T], 1 at a row's last token
+            shaped.append(values[:, None] * place**self.power)
+        return shaped
+
+
+def test_a_system_may_give_every_token_an_advantage_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("my_shapes")
-    exec(BLOCKS[2], vars(module))
+    vars(module)["LateTokens"] = LateTokens
     monkeypatch.setitem(__import__("sys").modules, "my_shapes", module)
     name = "my_shapes:LateTokens"
     shapes = make_parts([name], {name: {"power": 2.0}})["shape"]
@@ -101,7 +116,7 @@ def test_every_aggregate_has_a_line_and_its_weight_is_as_the_page_says() -> None
 
 def test_the_bound_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("my_bound")
-    exec(BLOCKS[3], vars(module))
+    exec(BLOCKS[2], vars(module))
     monkeypatch.setitem(__import__("sys").modules, "my_bound", module)
     bound = make_parts(["my_bound:RightHasRoom"], {}).one("bound")
     group = group_of("q", 1.0, 0.0, 1.0)

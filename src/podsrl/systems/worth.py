@@ -13,7 +13,7 @@ The step asks n of `sizes` rollouts of each question, the n that maximises
 where mixed(n) is the mean over the groups, and `[costs]` has the three costs. They are constants: no run looks at its
 clock, so the same seeds ask the same.
 
-Ours; docs/budgets.md derives it.
+Ours; docs/budgets.md has the costs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ from podsrl.control.base import View
 from podsrl.types import Ask, Group
 
 POWER = 0.5
-"""Of what a step teaches: AdamW's steps have one length, and their progress goes with signal / noise, a root."""
+"""Of what a step teaches: AdamW's steps have one length, and their progress goes with signal / noise, a root.
+
+With 3/4 six runs on sums took as many steps (0.96 times, 0.86 to 1.07) and 1.41 times the tokens (1.25 to 1.59).
+"""
 Seen = tuple[int, int]
 """Right and valid rollouts of a group."""
 

@@ -3,7 +3,7 @@
     continuous    a fixed number of slots; a freed one is refilled in the same step
     dynamic       as many rows as the KV memory holds at the present longest row; the last leave when rows grow
 
-Where memory is short, `dynamic` is the one to use (docs/infinite-sampling.md). `Engine(scheduler=…)` takes an object of
+Where memory is short, `dynamic` is the one to use (docs/engine.md). `Engine(scheduler=…)` takes an object of
 one's own.
 
 A refill order may follow the name: "continuous+breadth" (`ORDERS` in job.py; fifo where none is given). A scheduler

@@ -1,4 +1,4 @@
-r"""The rule for answers: when the answer of a completion is right (docs/answers.md).
+r"""The rule for answers: when the answer of a completion is right (docs/rewards.md).
 
 `find_answer` (extract.py) takes one piece of the text by a fixed order, never the best of several; `read_value`
 (reading.py) reads it as one number; expressions.py compares what is none. Algebra loads sympy and is used only for what

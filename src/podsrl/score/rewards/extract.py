@@ -1,4 +1,4 @@
-r"""Finds the answer of a completion: in answer tags, a box, behind `####`, or in the last sentence (docs/answers.md).
+r"""Finds the answer of a completion: in answer tags, a box, behind `####`, or in the last sentence (docs/rewards.md).
 
 Every search is linear in the text's length.
 """

@@ -2,7 +2,7 @@ r"""The rewards of the PODS paper (arXiv:2504.13818), as its code has them, for 
 
 Its single-GPU settings use `any_correct`, `think_format` and `tag_count`. Its multi-GPU settings, where each tag has a
 line of its own, use `boxed_correct`, `strict_format` and `tag_share`. A policy can exploit all of them
-(docs/answers.md): `any_correct` pays for three guesses, `boxed_correct` for any expression that is equal by algebra
+(docs/rewards.md): `any_correct` pays for three guesses, `boxed_correct` for any expression that is equal by algebra
 (`\max(17, 18)` for 18), and the forms for empty tags. For other training use `math_correct` and `answer_format`.
 
 Every search is linear in the text's length.
