@@ -5,10 +5,10 @@ They take the way of the commands `pods train`, `pods eval` and `pods report`: t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from podsrl.cli.evaluate import answers_of, target_of
 from podsrl.cli.train import nothing_left, shown_run
 from podsrl.config.load import as_overrides, load_config
 from podsrl.config.schema import RunConfig
+from podsrl.config.sections import Options, Sections
 from podsrl.lib.user_function import GIVEN
 from podsrl.report.html import write_report
 from podsrl.report.read import Array, read_run
@@ -24,9 +25,6 @@ from podsrl.report.read import Run as Record
 from podsrl.run.group_log import RecordedGroup
 from podsrl.scale.launch import is_main_process
 from podsrl.score.accuracy import Accuracy
-
-Reward = str | Callable[..., Any]
-Rewards = Reward | Sequence[Reward] | Mapping[Reward, float]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -86,16 +84,23 @@ class Run:
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in names}
 
-    def evaluate(self, **options: Any) -> Accuracy:
-        """Measure the newest checkpoint; `options` are those of `podsrl.evaluate`."""
+    def evaluate(
+        self,
+        *,
+        task: str | None = None,
+        num_questions: int = 0,
+        out: str | Path | None = None,
+        **changes: Unpack[Sections],
+    ) -> Accuracy:
+        """Measure the newest checkpoint, as `podsrl.evaluate` does."""
         GIVEN.update(self._given)
-        return evaluate(self, **options)
+        return evaluate(self, task=task, num_questions=num_questions, out=out, **changes)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the page of `pods report`, report.html in the run's folder by default, and return its path."""
         return write_report([self.folder], out or self.folder / "report.html")
 
-    def resume(self, *, allow_changes: bool = False, **changes: Any) -> Run:
+    def resume(self, *, allow_changes: bool = False, **changes: Unpack[Options]) -> Run:
         """Go on from the newest checkpoint, as `pods train --resume` does, and return this run.
 
         Args:
@@ -134,18 +139,17 @@ class Run:
 def train(
     config: str | Path | Mapping[str, Any] | RunConfig,
     *,
-    rewards: Rewards | None = None,
     out: str | Path | None = None,
-    **changes: Any,
+    **changes: Unpack[Options],
 ) -> Run:
     """Train a model as `pods train` does, and return when the run has ended.
 
     Args:
         config: a recipe's name, a TOML file, a config, or the dict of one.
-        rewards: in place of the config's: functions (docs/rewards.md) and names of rewards, each of weight 1, or with
-            weights, {function: weight}. One that a notebook or script defines runs in this process, without time limit.
         out: folder for the run; default: runs/NAME-DATE-TIME.
-        changes: as of `load_config`: `select={"num_kept": 8}`, `seed=1`.
+        changes: as of `load_config`: `select={"num_kept": 8}`, `seed=1`. In place of the config's rewards `rewards`
+            takes functions (docs/rewards.md) and names of rewards, each of weight 1, or with weights, {function:
+            weight}. One that a notebook or script defines runs in this process, without time limit.
 
     Raises:
         UsageError: bad input, in the line that the command would print; nothing was written then.
@@ -156,7 +160,7 @@ def train(
         ...     return 1 / (1 + len(text))
         >>> run = train("pods", rewards={"correct": 1.0, brief: 0.1}, stop={"steps": 20})     # doctest: +SKIP
     """
-    loaded = load_config(config, changes if rewards is None else {"rewards": rewards, **changes})
+    loaded = load_config(config, changes)
     name = Path(config).stem if isinstance(config, str | Path) else "run"
     folder = Path(out) if out is not None else new_folder(name)
     outcome, _ = shown_run(loaded, folder, [])
@@ -175,7 +179,7 @@ def evaluate(
     task: str | None = None,
     num_questions: int = 0,
     out: str | Path | None = None,
-    **changes: Any,
+    **changes: Unpack[Sections],
 ) -> Accuracy:
     """Measure held-out accuracy by sampling, as `pods eval` does.
 

@@ -10,7 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, Unpack, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -19,6 +19,7 @@ from podsrl.config.bounds import check_text
 from podsrl.config.files import Tree, merge, read_tree, toml_line
 from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names, nearest_other_name
 from podsrl.config.schema import CompareConfig, RunConfig
+from podsrl.config.sections import Options
 from podsrl.config.upgrade import old_key
 from podsrl.errors import UsageError, nearest, short
 from podsrl.lib.options import words_of
@@ -32,7 +33,7 @@ MAX_PROBLEMS = 5
 def load_config(
     source: str | Path | Mapping[str, Any] | RunConfig | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
-    **changes: Any,
+    **changes: Unpack[Options],
 ) -> RunConfig:
     """Read a training config.
 
