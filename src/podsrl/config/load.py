@@ -16,7 +16,8 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from podsrl.config.bounds import check_text
-from podsrl.config.files import Tree, merge, read_tree, toml_line
+from podsrl.config.elsewhere import without_inherited
+from podsrl.config.files import Tree, merge, read_tree, read_written, toml_line
 from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names, nearest_other_name
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.config.sections import Options
@@ -54,7 +55,10 @@ def load_config(
         True
     """
     given = as_overrides(overrides) if isinstance(overrides, Mapping) else overrides
-    tree = apply_overrides(_tree_of(source), [*given, *as_overrides(changes)])
+    flags = [*given, *as_overrides(changes)]
+    tree = apply_overrides(_tree_of(source), flags)
+    if isinstance(source, str | Path):
+        tree = without_inherited(tree, apply_overrides(read_written(source), flags))
     name = source if isinstance(source, str | Path) else "defaults" if source is None else "given"
     return build(RunConfig, tree, str(name))
 

@@ -94,7 +94,9 @@ def check_config(config: RunConfig) -> None:
         UsageError: it names every option that it would otherwise ignore.
     """
     default = RunConfig()
-    here, there = ([key for key in keys if _at(config, key) != _at(default, key)] for keys in (OF_THIS_PROCESS, _NOT_THERE))
+    here, there = (
+        [key for key in keys if _at(config, key) != _at(default, key)] for keys in (OF_THIS_PROCESS, _NOT_THERE)
+    )
     if here:
         raise UsageError(
             f"rollouts.generator = 'tinker' with {_named(config, here)}: these are of a model in this process, and the "
