@@ -34,7 +34,7 @@ Named = str | Callable[..., Any]
 Rewards = Named | Sequence[Named] | Mapping[Any, float]
 """One reward or several, each of weight 1, or each with its weight."""
 '''
-OTHERWISE = {"rewards": "Rewards", "base": "Options", "arms": "Mapping[str, Options]"}
+OTHERWISE = {"rewards": "Rewards", "base": "ArmOptions", "arms": "Mapping[str, ArmOptions]"}
 """What Python takes in another form than a file."""
 NAME = "builtins:len"
 
@@ -49,6 +49,7 @@ def file_text() -> str:
             *(class_of(name_of(kind), {name: type_of(kind, name) for name in kind.model_fields}) for kind in kinds),
             class_of("Sections", fields),
             class_of("Options", task, "Sections"),
+            class_of("ArmOptions", {"extends": "str"}, "Options"),
             class_of("CompareOptions", {name: type_of(CompareConfig, name) for name in CompareConfig.model_fields}),
         ]
     )

@@ -215,6 +215,10 @@ class Options(Sections, total=False):
     rewards: Rewards
 
 
+class ArmOptions(Options, total=False):
+    extends: str
+
+
 class CompareOptions(TypedDict, total=False):
     baseline: str
     fraction: float
@@ -224,5 +228,5 @@ class CompareOptions(TypedDict, total=False):
     first_seed: int
     jobs: int
     slice_seconds: float
-    base: Options
-    arms: Mapping[str, Options]
+    base: ArmOptions
+    arms: Mapping[str, ArmOptions]
