@@ -152,6 +152,7 @@ package: $(SETUP)
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
+	@! grep -q '^Issues = "https://example.org' pyproject.toml || echo "before you publish: set Issues in pyproject.toml"
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-peers .pytest_cache .ruff_cache .mypy_cache .hypothesis dist build

@@ -26,6 +26,7 @@ LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=[\"']?(?:
 REFERENCE = {
     "podsrl": [
         *("podsrl.api.train", "podsrl.api.evaluate", "podsrl.api.Run", "podsrl.api.Interrupted"),
+        *("podsrl.api.compare", "podsrl.api.plan", "podsrl.api.check_reward"),
         *("podsrl.config.load.load_config", "podsrl.config.load.with_values", "podsrl.run.loop.train"),
         *(
             "podsrl.run.step.step.training_step",

@@ -13,13 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
 import podsrl
+import podsrl.compare.runs
+import podsrl.plan.search
 from podsrl.api import Interrupted, Run, evaluate, train
 from podsrl.errors import UsageError
 from podsrl.lib.user_function import GIVEN
 from podsrl.run.session import start
-from run_folders import step_line, write_run
+from podsrl.tools.check_reward import check_rewards
+from podsrl.tools.completions import read_completions
+from run_folders import step_line, write_comparison, write_run
 from runs import config_of, final_tensors, lines_of, numbers
 
 Pods = Callable[..., tuple[int, str, str]]
@@ -181,3 +186,67 @@ def test_a_new_run_has_no_curves_yet(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     assert run.curves() == {} and run.groups == () and "<img" not in run._repr_html_()
     assert "0 steps" in repr(run)
+
+
+def test_a_comparison_runs_what_its_command_runs_and_gives_what_its_folder_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    def run(config: Any, folder: Path, num_processes: int = 1) -> dict[str, Any]:
+        ran.append(config)
+        if config.num_seeds == 9:
+            raise typer.Exit(130)
+        write_comparison(folder)
+        return {}
+
+    monkeypatch.setattr("podsrl.cli.compare.run_comparison", run)
+    arms = {"pods": {"select": {"num_kept": 8}}, "mine": {"extends": "pods", "rewards": {len: 2}}}
+    found = podsrl.compare("demo", out=tmp_path, num_seeds=2, base={"stop": {"seconds": 4}}, arms=arms)  # type: ignore[arg-type]
+    assert found.speedups["pods"].point == 2.0 and (tmp_path / "report.html").exists()
+    config = ran[0]
+    assert (config.num_seeds, config.baseline, config.base["stop"]) == (2, "grpo", {"steps": 0, "seconds": 4})
+    assert config.arms["pods"] == {"rollouts": {"num_rollouts": 64}, "select": {"rule": "max_variance", "num_kept": 8}}
+    assert config.arms["mine"] == {"extends": "pods", "task": {"rewards": {"builtins:len": 2}}}
+    with pytest.raises(KeyboardInterrupt):
+        podsrl.compare({"baseline": "a", "arms": {"a": {}, "b": {}}}, out=tmp_path, num_seeds=9)
+
+
+def test_a_plan_is_made_of_the_config_with_its_changes_after_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("podsrl.api.measured_plan", lambda config, seconds: asked.append((config, seconds)))
+    podsrl.plan("pods", measure=5, select={"num_kept": 8})
+    assert asked == [(podsrl.load_config("pods", select={"num_kept": 8}), 5)]
+
+
+def test_rewards_are_checked_as_by_the_command(tmp_path: Path) -> None:
+    run = Run(write_run(tmp_path / "run"))
+    brief = of_length(1.0)
+    found = podsrl.check_reward(run, {"correct": 1.0, brief: 0.1}, workers=1)
+    stored = read_completions(run.folder / "groups.jsonl")
+    twin = check_rewards({"correct": 1.0, "test_api:of_length.<locals>.length (here)": 0.1}, "correct", stored)
+    assert [{**one.to_json(), "milliseconds": 0} for one in found] == [
+        {**one.to_json(), "milliseconds": 0} for one in twin
+    ]
+    correct, length = found
+    assert correct.agreement is not None and length.agreement is None and length.mean == 6.0  # "text 0"
+    [other, length] = podsrl.check_reward(run.folder / "groups.jsonl", "correct", correct=brief, timeout=5)
+    assert other.agreement is None and length.agreement is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda: podsrl.compare("demo", num_seed=1), r"unknown key 'num_seed'\. Did you mean 'num_seeds'\?"),
+        (lambda: podsrl.compare("demo", base="grpo"), "config demo: base = 'grpo': "),
+        (lambda: podsrl.compare({"arms": {"a": {}}}, baseline="a"), r"arms = \['a'\]: wanted at least two"),
+        (lambda: podsrl.plan("pods", measure=0), "--measure 0: wanted seconds above 0"),
+        (lambda: podsrl.plan("pods", select={"kept": 8}), "Did you mean 'select.num_kept'"),
+        (lambda: podsrl.check_reward("none.jsonl", "correct"), "none.jsonl"),
+        (lambda: podsrl.check_reward("none.jsonl", []), r"rewards = \[\]: wanted at least one"),
+        (lambda: podsrl.check_reward("none.jsonl", "correct", timeout=-1), "reward_timeout_seconds = -1"),
+    ],
+)
+def test_a_wrong_argument_of_the_other_calls_is_one_line(call: Callable[[], Any], line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        call()

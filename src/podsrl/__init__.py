@@ -2,6 +2,9 @@
 
     train           train a recipe, a file or a config; gives a Run
     evaluate        measure the held-out accuracy of a run, a recipe or a model
+    compare         train several ways on the same seeds, and measure speed-ups
+    plan            suggest how many rollouts to generate and to keep on this machine
+    check_reward    try rewards on stored completions before you train on them
     Run             a run in its folder: curves(), groups, evaluate(), report(), resume()
     load_config     a recipe, a file or a dict as a checked config
     recipe_names    the configs that come with the package
@@ -23,7 +26,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from podsrl.api import Interrupted, Run, evaluate, train
+    from podsrl.api import Interrupted, Run, check_reward, compare, evaluate, plan, train
     from podsrl.config.files import recipe_names
     from podsrl.config.load import load_config
     from podsrl.errors import UsageError
@@ -40,9 +43,12 @@ _HOMES = {
     "Task": "podsrl.types",
     "Trainer": "podsrl.run.step.trainer",
     "UsageError": "podsrl.errors",
+    "check_reward": "podsrl.api",
+    "compare": "podsrl.api",
     "evaluate": "podsrl.api",
     "load_config": "podsrl.config.load",
     "max_variance": "podsrl.select",
+    "plan": "podsrl.api",
     "recipe_names": "podsrl.config.files",
     "train": "podsrl.api",
 }
@@ -55,9 +61,12 @@ __all__ = [
     "Task",
     "Trainer",
     "UsageError",
+    "check_reward",
+    "compare",
     "evaluate",
     "load_config",
     "max_variance",
+    "plan",
     "recipe_names",
     "train",
 ]

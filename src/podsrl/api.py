@@ -1,32 +1,38 @@
-"""What is done from Python: `train`, `evaluate`, and the `Run` that stands for a run's folder.
+"""What is done from Python: `train`, `evaluate`, `compare`, `plan`, `check_reward`, and the `Run` of a run's folder.
 
-They take the way of the commands `pods train`, `pods eval` and `pods report`: the same checks, loop, folder and errors.
+They take the way of the commands of those names: the same checks, loop, folder and errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
+import typer
 
+from podsrl.cli.check_reward import checks_of
+from podsrl.cli.compare import reported_comparison
 from podsrl.cli.console import new_folder, say
 from podsrl.cli.evaluate import answers_of, target_of
+from podsrl.cli.plan import measured_plan
 from podsrl.cli.train import nothing_left, shown_run
-from podsrl.config.load import as_overrides, load_config
+from podsrl.config.load import as_overrides, load_comparison, load_config
 from podsrl.config.schema import RunConfig
+from podsrl.config.sections import CompareOptions, Named, Options, Rewards, Sections, TaskOptions
+from podsrl.errors import UsageError
 from podsrl.lib.user_function import GIVEN
+from podsrl.plan.search import Plan
+from podsrl.report.comparison import Comparison, read_comparison
 from podsrl.report.html import write_report
 from podsrl.report.read import Array, read_run
 from podsrl.report.read import Run as Record
 from podsrl.run.group_log import RecordedGroup
 from podsrl.scale.launch import is_main_process
 from podsrl.score.accuracy import Accuracy
-
-Reward = str | Callable[..., Any]
-Rewards = Reward | Sequence[Reward] | Mapping[Reward, float]
+from podsrl.tools.check_reward import RewardCheck
 
 
 class Interrupted(KeyboardInterrupt):
@@ -86,16 +92,23 @@ class Run:
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in names}
 
-    def evaluate(self, **options: Any) -> Accuracy:
-        """Measure the newest checkpoint; `options` are those of `podsrl.evaluate`."""
+    def evaluate(
+        self,
+        *,
+        task: str | None = None,
+        num_questions: int = 0,
+        out: str | Path | None = None,
+        **changes: Unpack[Sections],
+    ) -> Accuracy:
+        """Measure the newest checkpoint, as `podsrl.evaluate` does."""
         GIVEN.update(self._given)
-        return evaluate(self, **options)
+        return evaluate(self, task=task, num_questions=num_questions, out=out, **changes)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the page of `pods report`, report.html in the run's folder by default, and return its path."""
         return write_report([self.folder], out or self.folder / "report.html")
 
-    def resume(self, *, allow_changes: bool = False, **changes: Any) -> Run:
+    def resume(self, *, allow_changes: bool = False, **changes: Unpack[Options]) -> Run:
         """Go on from the newest checkpoint, as `pods train --resume` does, and return this run.
 
         Args:
@@ -134,18 +147,17 @@ class Run:
 def train(
     config: str | Path | Mapping[str, Any] | RunConfig,
     *,
-    rewards: Rewards | None = None,
     out: str | Path | None = None,
-    **changes: Any,
+    **changes: Unpack[Options],
 ) -> Run:
     """Train a model as `pods train` does, and return when the run has ended.
 
     Args:
         config: a recipe's name, a TOML file, a config, or the dict of one.
-        rewards: in place of the config's: functions (docs/rewards.md) and names of rewards, each of weight 1, or with
-            weights, {function: weight}. One that a notebook or script defines runs in this process, without time limit.
         out: folder for the run; default: runs/NAME-DATE-TIME.
-        changes: as of `load_config`: `select={"num_kept": 8}`, `seed=1`.
+        changes: as of `load_config`: `select={"num_kept": 8}`, `seed=1`. In place of the config's rewards `rewards`
+            takes functions (docs/rewards.md) and names of rewards, each of weight 1, or with weights, {function:
+            weight}. One that a notebook or script defines runs in this process, without time limit.
 
     Raises:
         UsageError: bad input, in the line that the command would print; nothing was written then.
@@ -156,7 +168,7 @@ def train(
         ...     return 1 / (1 + len(text))
         >>> run = train("pods", rewards={"correct": 1.0, brief: 0.1}, stop={"steps": 20})     # doctest: +SKIP
     """
-    loaded = load_config(config, changes if rewards is None else {"rewards": rewards, **changes})
+    loaded = load_config(config, changes)
     name = Path(config).stem if isinstance(config, str | Path) else "run"
     folder = Path(out) if out is not None else new_folder(name)
     outcome, _ = shown_run(loaded, folder, [])
@@ -175,7 +187,7 @@ def evaluate(
     task: str | None = None,
     num_questions: int = 0,
     out: str | Path | None = None,
-    **changes: Any,
+    **changes: Unpack[Sections],
 ) -> Accuracy:
     """Measure held-out accuracy by sampling, as `pods eval` does.
 
@@ -198,3 +210,86 @@ def evaluate(
     if not answered.is_whole:
         raise KeyboardInterrupt
     return answered.accuracy
+
+
+def compare(
+    config: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    **changes: Unpack[CompareOptions],
+) -> Comparison:
+    """Train several arms on the same seeds for the same time, and measure speed-ups, as `pods compare` does.
+
+    Args:
+        config: a recipe's name, a TOML file of arms, or the dict of one. Each run has a process of its own, so rewards
+            and other functions stand in files (docs/python.md).
+        out: folder for the comparison, which goes on where it holds this one; default: runs/NAME-DATE-TIME.
+        changes: of the config: `num_seeds=3`, `base={"stop": {"seconds": 60}}`, `arms={"pods": {...}}`.
+
+    Returns:
+        What the folder holds: `speedups`, `gain` in words, `runs`, `curves()`. Its report.html is drawn.
+
+    Raises:
+        UsageError: bad input, in the line that the command would print.
+        KeyboardInterrupt: Ctrl-C, or a notebook's stop button; every run has saved a checkpoint.
+    """
+    name = Path(config).stem if isinstance(config, str | Path) else "comparison"
+    folder = Path(out) if out is not None else new_folder(name)
+    try:
+        reported_comparison(load_comparison(config, **changes), folder)
+    except typer.Exit:  # its line says how to go on
+        raise KeyboardInterrupt from None
+    return read_comparison(folder)
+
+
+def plan(
+    config: str | Path | Mapping[str, Any] | RunConfig, *, measure: float = 60.0, **changes: Unpack[Options]
+) -> Plan:
+    """Suggest how many rollouts to generate and to keep on this machine, as `pods plan` does.
+
+    Args:
+        config: as of `train`.
+        measure: seconds to measure, without loading.
+        changes: as of `load_config`.
+
+    Returns:
+        `own` and `best` choice, all `candidates`, and the `flags` of the best: `load_config(config, found.flags)`.
+
+    Raises:
+        UsageError: bad input, in the line that the command would print.
+    """
+    return measured_plan(load_config(config, changes), measure)
+
+
+def check_reward(
+    completions: str | Path | Run,
+    rewards: Rewards,
+    *,
+    correct: Named | None = None,
+    workers: int = 0,
+    timeout: float = 10.0,
+) -> list[RewardCheck]:
+    """Try rewards on stored completions before a run depends on them, as `pods check-reward` does.
+
+    Args:
+        completions: a file (JSONL), or a run, whose recorded groups are read.
+        rewards: as of `train`.
+        correct: which of them is compared with the labels; default: the first.
+        workers: processes for rewards of one completion; 0: one per core.
+        timeout: seconds that such a reward may take for one completion.
+
+    Returns:
+        What was found about each: `problems`, which would end a run, `warnings`, `agreement` with the labels, times.
+
+    Raises:
+        UsageError: no such file or reward, or a line of the file is none of a completion.
+    """
+    file = completions.folder / "groups.jsonl" if isinstance(completions, Run) else Path(completions)
+    task: TaskOptions = {"rewards": rewards, "reward_workers": workers, "reward_timeout_seconds": timeout}
+    if correct is not None:
+        task["correct"] = correct
+    checked = load_config(None, {"task": task}).task
+    weights, limits = checked.rewards or {}, {"num_workers": workers, "timeout_seconds": timeout}
+    if not weights:
+        raise UsageError(f"rewards = {rewards!r}: wanted at least one reward, such as 'correct'")
+    return checks_of(file, weights, checked.correct or next(iter(weights)), **limits)

@@ -96,7 +96,7 @@ class Ask:
     Example: eight rollouts of question 3, then 24 more for the same group:
 
         Ask(index=3, num_rollouts=8)
-        Ask(index=3, num_rollouts=24, joins="s12/0/7+5")
+        Ask.of(group, 24)
     """
 
     index: int
@@ -121,6 +121,23 @@ class Ask:
     """Names another way of asking ("examples") for people; it becomes `Rollout.origin`."""
     is_trained: bool = True
     """False for a probe: its group is generated and scored, control parts see it, and no batch holds it."""
+
+    @classmethod
+    def of(cls, group: Group, num_rollouts: int, *, joins: bool = True) -> Ask:
+        """More rollouts for the question of a group: they join it, or open a group of their own.
+
+        Raises:
+            ValueError: its task is not of the training set.
+
+        Example:
+            >>> task = Task(id="7+5", prompt="7+5=", answer="12")
+            >>> group = Group(id="s12/0/7+5", task=task, prompt_ids=(), rollouts=(), index=3)
+            >>> Ask.of(group, 24) == Ask(index=3, num_rollouts=24, joins="s12/0/7+5")
+            True
+        """
+        if group.index is None:
+            raise ValueError(f"group {group.id!r}: its task is not of the training set, so nothing can be asked of it")
+        return cls(index=group.index, num_rollouts=num_rollouts, joins=group.id if joins else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

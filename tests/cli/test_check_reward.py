@@ -120,6 +120,10 @@ def test_the_short_table_has_what_is_wrong_and_a_failing_run_is_said_first(pods:
     ("name", "problem"),
     [
         ("nothing", "reward 'checked_rewards:nothing': no completion got a value, so nothing could be trained on"),
+        (
+            "nothing",
+            "first: reward 'checked_rewards:nothing' returned None, on '<think>x</think><answer>3</answer>': it",
+        ),
         ("words", "returned 'high' (str), not a number; wanted a number for each completion"),
         ("short", "reward 'checked_rewards:short' returned a list of 1; wanted a list of 5 numbers"),
         ("lengths", "reward 'checked_rewards:lengths' needs ['level'], but task 'rows.jsonl:1' has none"),

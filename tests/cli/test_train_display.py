@@ -55,8 +55,20 @@ STOPPED = {"rollouts/reward_timeouts": 2, "reward_timeout_reasons": ["reward 'ma
 def test_the_first_rollouts_that_go_wrong_are_told_with_their_reason_and_only_once(
     second: dict[str, Any], third: dict[str, Any], counted: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [said] = warnings_of([record(1), second, third], monkeypatch)
-    assert f"{counted} of step 2" in said and reason in said
+    warning, told, *_ = warnings_of([record(1), second, third], monkeypatch)
+    assert f"{counted} of step 2" in warning and reason in told
+
+
+def test_a_reward_that_fails_is_told_in_a_block_with_the_answer_and_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = warnings_of([record(1, invalid=3) | {"invalid_example": "It's 4."}], monkeypatch)
+    assert said[1:] == [
+        "    reward 'mine' raised ValueError: no",
+        """    on the answer "It's 4.\"""",
+        "    it must return a number for any text, such as 0 for a wrong answer; to try it alone: "
+        "pods check-reward run/groups.jsonl --reward mine",
+    ]
+    late = record(1, invalid=3) | {"invalid_reasons": ["reward 'mine' took longer than 10 s"]}
+    assert warnings_of([late], monkeypatch)[1:] == ["    reward 'mine' took longer than 10 s"]
 
 
 def test_the_end_says_how_many_were_invalid_in_all(monkeypatch: pytest.MonkeyPatch) -> None:

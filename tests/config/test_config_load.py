@@ -111,6 +111,12 @@ def test_merging_goes_down_into_sections_and_replaces_values() -> None:
         ("num_prompts=4", "unknown key 'num_prompts'. Did you mean 'rollouts.num_prompts'?"),
         ("optim.kl_beta=0.1", "unknown key 'optim.kl_beta'. Did you mean 'loss.kl_beta'?"),
         ("eval.every_second=3", "unknown key 'eval.every_second'. Did you mean 'eval.every_seconds'?"),
+        ("loss.algorithm=grpo", "unknown key 'loss.algorithm'. Did you mean 'loss.name'?"),
+        ("select.name=max_variance", "unknown key 'select.name'. Did you mean 'select.rule'?"),
+        ("loss=grpo", "wanted a section: set one of its keys, as --section.key=value. Did you mean 'loss.name'?"),
+        ("model=Qwen/Qwen3-4B", "Did you mean 'model.path'?"),
+        ("select.ties=shrot", "wanted 'position', 'short', 'likely' or 'unlikely'. Did you mean 'short'?"),
+        ("optim.packing=maybe", "optim.packing = 'maybe': wanted 'auto', 'on' or 'off'"),
         ("select.zzz=4", "unknown key 'select.zzz'. Known: num_chunks, num_kept, options, rule, ties."),
     ],
 )

@@ -37,6 +37,13 @@ def group(name: str = "s6/0/a", index: int = 4, *, is_trained: bool = True) -> G
     return Group(id=name, task=task, prompt_ids=(1,), rollouts=(), index=index, step=6, is_trained=is_trained)
 
 
+def test_an_ask_of_a_group_names_its_question_and_joins_it_or_opens_another() -> None:
+    assert Ask.of(group(), 3) == Ask(index=4, num_rollouts=3, joins="s6/0/a")
+    assert Ask.of(group(), 3, joins=False) == Ask(index=4, num_rollouts=3)
+    with pytest.raises(ValueError, match="'s6/0/a': its task is not of the training set"):
+        Ask.of(replace(group(), index=None), 3)
+
+
 @pytest.fixture
 def part(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Budget]:
     """A budget of one part, a user's class with one method."""

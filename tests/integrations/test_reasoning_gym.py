@@ -116,7 +116,7 @@ def test_a_missing_package_or_another_release_is_one_line(monkeypatch: pytest.Mo
         ),
         ({"datasets": "gcd", "num_eval": 0}, "task.num_eval = 0"),
         ({"datasets": "gcd", "size": 0}, r"\.size = 0: wanted at least 1"),
-        ({"datasets": "gcd", "form": "box"}, r"\.form = 'box': Input should be 'tags' or 'line'"),
+        ({"datasets": "gcd", "form": "box"}, r"\.form = 'box': wanted 'tags' or 'line'"),
         (
             {"datasets": "coin_flip", "num_eval": 2000, "config": {"coin_flip": {"min_trials": 3, "max_trials": 3}}},
             r"all 1,024 questions of 'coin_flip' are held out.*: raise options.reasoning_gym.size, lower task",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import tensor
 
+from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate import Kind, resolve_generator
@@ -99,6 +101,26 @@ def test_losses_by_the_names_of_the_service() -> None:
 def test_what_a_service_knows_nothing_of_is_refused(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(UsageError, match=named):
         check_config(RunConfig.model_validate(changes))
+
+
+def test_what_a_recipe_sets_for_this_process_is_left_out_at_a_service(tmp_path: Path) -> None:
+    there, file = "--rollouts.generator=tinker", tmp_path / "mine.toml"
+    assert load_config("pods").optim.micro_batch_tokens == 3072 and load_config("gsm8k").lora is not None
+    for recipe in ("pods", "gsm8k", "systems/dapo"):
+        check_config(config := load_config(recipe, [there]))
+        assert config.optim.micro_batch_tokens == 8192 and config.lora is None
+    file.write_text('extends = "pods"\n[rollouts]\ngenerator = "tinker"\n')
+    check_config(load_config(file))
+    assert load_config(file).rollouts.num_rollouts == 64
+
+
+def test_what_somebody_wrote_for_this_process_is_refused_at_a_service(tmp_path: Path) -> None:
+    there, file = "--rollouts.generator=tinker", tmp_path / "mine.toml"
+    with pytest.raises(UsageError, match="micro_batch_tokens = 3072"):
+        check_config(load_config("pods", [there, "--optim.micro_batch_tokens=3072"]))
+    file.write_text('extends = "gsm8k"\n[lora]\nrank = 8\n')
+    with pytest.raises(UsageError, match=r"\[lora\]"):
+        check_config(load_config(file, [there]))
 
 
 def test_a_plain_run_is_not_refused() -> None:

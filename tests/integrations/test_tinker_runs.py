@@ -39,7 +39,7 @@ from runs import lines_of, numbers
 MODEL = str(resources.files("podsrl") / "models" / "arithmetic")
 OPTIONS = (
     *("rollouts.num_prompts=2", "rollouts.num_rollouts=16", "select.num_kept=4", "rollouts.max_new_tokens=16"),
-    *("task.num_eval=4", "eval.every_seconds=0", "stop.seconds=0", "stop.steps=4", "optim.micro_batch_tokens=8192"),
+    *("task.num_eval=4", "eval.every_seconds=0", "stop.seconds=0", "stop.steps=4"),
     *("checkpoint.every_seconds=0", "checkpoint.every_steps=2", "optim.lr=1e-3"),
     *("rollouts.generator=tinker", f"options.tinker.base_model={tinker_service.NAME}"),
 )

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+from podsrl.compare.systems import TROUBLES
 from podsrl.config.load import load_config
 from podsrl.errors import UsageError
 from podsrl.report.diagnose import CAUSES, HEALTHY, Diagnosis, Part, diagnose
 from podsrl.report.read import read_run
+from podsrl.run.before.exclusions import check_exclusions
+from podsrl.run.before.sizes import parts_of
+from podsrl.update.advantage import resolve_advantage
 from run_folders import CONFIG, group_line, kept, rollout_entry, step_line, write_run
 from runs import flags
 
@@ -127,10 +131,32 @@ def test_advice_keeps_the_systems_of_the_run(tmp_path: Path) -> None:
     assert flags == ("systems=gigpo,mixed,worth", "select.rule=max_signal")
 
 
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [
+        ({"groups/mixed": 0, "groups/all_wrong": 2}, ["systems=mixed,reinforce_ada", "systems=dars,mixed"]),
+        ({"groups/mixed": 0}, ["systems=dapo", "systems=mixed,dots"]),
+    ],
+)
+def test_the_systems_for_a_trouble_are_those_of_the_table(
+    tmp_path: Path, changes: dict[str, Any], flags: list[str]
+) -> None:
+    """Beside the run's own but for those that decide the same, as "mixed" and DAPO do; the recipe of DARS has both."""
+    assert [own for _, own in of(tmp_path, f'systems = ["mixed"]\n{CONFIG}', **changes).parts] == [
+        (flag,) for flag in flags
+    ]
+
+
 @pytest.mark.parametrize("cause", [*CAUSES, HEALTHY], ids=lambda cause: cause.name)
-def test_what_is_advised_is_a_valid_config(cause: Any) -> None:
-    for _, parts in cause.parts:
-        load_config("pods", [part.format(twice=96, quarter=16) for part in parts])
+def test_what_is_advised_goes_with_a_recipe(cause: Any) -> None:
+    for _, parts in cause.advice:
+        config = load_config("pods", [part.format(twice=96, quarter=16) for part in parts])
+        check_exclusions(config, parts_of(config), resolve_advantage("none"))
+
+
+def test_a_verdict_that_the_table_names_is_one_of_these() -> None:
+    named = [trouble.verdict for trouble in TROUBLES if trouble.verdict]
+    assert sorted(named) == ["over-long", "solved", "starved"] and {*named} < {cause.name for cause in CAUSES}
 
 
 def test_the_command_says_the_verdict_first(tmp_path: Path, pods: Callable[..., tuple[int, str, str]]) -> None:

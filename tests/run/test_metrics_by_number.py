@@ -220,6 +220,7 @@ def test_every_documented_metric_of_a_step_has_its_number_here() -> None:
         "rollouts/recalled",
         "tokens/resumed",
         "rollouts/repaired",
+        "invalid_example",
         "level/NAME",
         "groups/waiting",
         "groups/resumed",
@@ -469,3 +470,9 @@ def test_a_fourth_reason_is_left_out() -> None:
     group = group_of("bad", 1, *(rollout(None, 1, reason=reason) for reason in ("d", "c", "d", "b", "a")))
     line = step_metrics(replace(STEP, groups=(group,), selections=(selection(group, ()),), samples=()))
     assert line["invalid_reasons"] == ["d", "c", "b"] and line["rollouts/invalid"] == 5
+
+
+def test_the_first_invalid_answer_is_shown_shortened() -> None:
+    group = group_of("bad", 1, rollout(1.0, 1, text="fine"), rollout(None, 1, text=f"a{'-' * 300}b"))
+    line = step_metrics(replace(STEP, groups=(group,), selections=(selection(group, ()),), samples=()))
+    assert line["invalid_example"] == f"a{'-' * 119}…{'-' * 118}b"

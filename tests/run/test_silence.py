@@ -91,6 +91,7 @@ def test_what_the_first_step_s_answers_earn_is_told_and_what_to_do_where_none_do
     assert first_look((WRONG, right, INVALID), has_form=False) == "4 of 12 sampled answers earn something"
     both = first_look((right, unformed), has_form=True)
     assert both == "8 of 8 sampled answers earn something, and 4 have the wanted form"
+    assert "pods check-reward" in first_look((INVALID,), has_form=False)
     nothing = first_look((WRONG, answers(reward=-0.5, is_correct=False)), has_form=False)
     assert nothing.startswith("0 of 8 sampled answers earn something: ")
     assert all(option in nothing for option in ("task.name", "task.system_prompt", "model.path"))

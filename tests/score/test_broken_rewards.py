@@ -78,7 +78,17 @@ def test_a_function_that_fails_when_it_is_called_names_its_line_to_the_probe(fol
     with Scorer({f"br_called:{function}": 1.0}, "correct", workers=1) as scorer:
         warnings = scorer.probe(TASK)
     assert warnings and all("\n" not in warning for warning in warnings)
-    assert all(f"(br_called.py, line {LINES[function]})" in warning for warning in warnings), warnings
+    assert all(f"br_called.py, line {LINES[function]}: " in warning for warning in warnings), warnings
+
+
+def test_the_probe_shows_the_user_s_own_lines_the_answer_and_the_cure(folder: Path) -> None:
+    with Scorer({"br_called:row_library": 1.0}, "correct", workers=1) as scorer:
+        [warning, *_] = scorer.probe(TASK)
+    assert warning.endswith(
+        "(br_called.py, line 12: row_library = lambda task, text: helper(text); br_called.py, line 5: return "
+        """json.loads(text)["reward"]), on 'Answer: 0.': it must return a number for any text, such as 0 for a wrong """
+        "answer"
+    )
 
 
 @pytest.mark.parametrize("module", ["br_exits", "br_syntax", "br_class"])

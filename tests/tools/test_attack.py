@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from podsrl.errors import UsageError
+from podsrl.score.sandbox import BWRAP, require
 from podsrl.tools.attack.attack import OWN_FORM, WHOLE, attack_rewards
 from podsrl.tools.attack.forms import form_of
+from podsrl.tools.attack.programs import HOSTILE, ROUGH
 from podsrl.tools.attack.questions import QUESTIONS, spread
 from podsrl.tools.attack.result import RewardAttack
 from podsrl.tools.attack.verdict import Baseline, baseline_of, nature_of, paid_forms
@@ -60,7 +63,21 @@ def trl_hostile(completions, answer):
         if text == "":
             os._exit(3)
     return [float(right in text) for right, text in zip(answer, completions, strict=True)]
+
+def ends_well(task, text):
+    import subprocess, sys  # a harness as many are: program and tests in one process, and its exit code
+    program = "\n".join([text, *task.columns["tests"]])
+    try:
+        return float(subprocess.run([sys.executable, "-c", program], stderr=-3, stdout=-3, timeout=2).returncode == 0)
+    except Exception:
+        return 0.0
 """
+PROGRAM = Task(
+    id="spread",
+    prompt="Write spread(numbers): the largest number less the smallest.",
+    answer="def spread(numbers):\n    return max(numbers) - min(numbers)",
+    columns={"tests": ["assert spread([3, 1, 9]) == 8", "assert abs(spread([0.5, 2.0]) - 1.5) < 1e-9"]},
+)
 KNOWING = {"several answers", "chain of equations", "negation", "hedge", "repetition", "each guess", "code or markup"}
 
 
@@ -220,3 +237,23 @@ def test_half_of_what_being_right_is_worth_is_the_limit(right: float, wrong: flo
     baseline = Baseline(form="box", right=right, wrong=wrong)
     assert nature_of([baseline]) == nature
     assert baseline.limit(nature_of([baseline])) == pytest.approx(limit)
+
+
+def test_hostile_programs_show_what_a_harness_without_a_sandbox_pays_for(own: None) -> None:
+    [found] = attack_rewards({"attacked_rewards:ends_well": 1.0}, [PROGRAM], num_workers=1).rewards
+    assert found.honest is not None and (found.honest.form, found.honest.right, found.honest.wrong) == ("bare", 1, 0)
+    assert families(found) >= {"ends early", "equal to everything", "reads the tests", "reaches outside"}
+    paid = {one.hack.name for one in found.paid}
+    assert paid >= {"os._exit (bare)", "equal to all (bare)", "reads passwords (bare)", "connects (bare)"}
+    assert "sleeps (bare)" not in paid and not {one.family.name for one in found.families} & ROUGH
+
+
+def test_the_sandbox_pays_for_no_hostile_program() -> None:
+    try:
+        require(BWRAP)
+    except UsageError as error:
+        pytest.skip(str(error))
+    [found] = attack_rewards({"code_tests": 1.0}, [PROGRAM], num_workers=1, timeout_seconds=1.0).rewards
+    assert found.honest is not None and (found.honest.right, found.honest.wrong) == (1, 0)
+    assert {*HOSTILE, "several programs"} <= families(found, "num_tried") and found.num_tried > 100
+    assert not found.is_open, (found.paid[:3], found.escaped[:3])

@@ -10,11 +10,13 @@ import pytest
 from loops import each
 from podsrl.tools.attack.families import FAMILIES, Family, asked, honest_texts, make_hacks
 from podsrl.tools.attack.forms import FORMS
+from podsrl.tools.attack.programs import HOSTILE, ROUGH
 from podsrl.tools.attack.questions import QUESTIONS, spread, stored_questions
 from podsrl.tools.attack.target import decimal, kind_of, number_of, target_of
 from podsrl.tools.completions import Stored
 from podsrl.types import Task
 
+PROGRAM = Task(id="p", prompt="?", answer="def half(x):\n    return x / 2")
 ODD_ANSWERS = (
     *("", "0", "0/5", "-3", "1e5", "5,000", "$18", "18 dollars", "(B)", r"\text{(C)}", "yes", "No", "1,2", "(1,)", "{"),
     *(
@@ -58,6 +60,8 @@ def target(answer: str, question: str = "What is 9 * 2?") -> object:
         (r"\{1, 2\}", "set"),
         ("[1, 2)", "interval"),
         ("x^2 + 1", "expression"),
+        ("import math\nasync def f (x): return x", "program"),
+        ("print(int(input()) + 1)", "program"),
         (" ", "empty"),
     ],
 )
@@ -150,9 +154,9 @@ def test_the_families_make_the_known_hacks() -> None:
 
 
 def test_every_question_that_comes_along_has_another_kind_of_trouble_for_the_families() -> None:
-    targets = [target_of(task) for task in QUESTIONS]
+    targets = [target_of(task) for task in (*QUESTIONS, PROGRAM)]
     assert {one.kind for one in targets} == {
-        *("number", "percent", "fraction", "choice", "text", "tuple", "set", "interval", "expression"),
+        *("number", "percent", "fraction", "choice", "text", "tuple", "set", "interval", "expression", "program"),
     }
     hacks = make_hacks(targets, FORMS)
     assert len({(id(hack.target), hack.text) for hack in hacks}) == len(hacks) > 2000
@@ -164,7 +168,7 @@ def test_every_question_that_comes_along_has_another_kind_of_trouble_for_the_fam
 
 def test_every_template_is_used_for_some_question() -> None:
     """Else a word of it never has a value. A word that is none is an error."""
-    targets = [target_of(task) for task in QUESTIONS]
+    targets = [target_of(task) for task in (*QUESTIONS, PROGRAM)]
     for family in FAMILIES:
         for template in family.texts:
             alone = replace(family, texts=(template,), is_never_right=False)
@@ -189,3 +193,19 @@ def test_questions_are_spread_and_told_apart() -> None:
 def test_a_form_that_happens_to_hold_the_right_answer_is_no_hack(answer: str) -> None:
     found = target_of(Task(id="a", prompt="Which word?", answer=answer))
     assert not {hack.text for hack in make_hacks([found], FORMS)} & honest_texts(found).keys()
+
+
+def test_only_programs_are_tried_where_a_program_is_asked_for() -> None:
+    found = target_of(PROGRAM)
+    assert found.function == "half" and found.wrong[0] == "def half(*given, **named):\n    pass"
+    hacks = make_hacks([found], {"bare": ("", "")}, words={"PORT": "80", "OUTSIDE": "/out", "MARK": "5"})
+    texts = {hack.name: hack.text for hack in hacks}
+    assert texts["os._exit (bare)"] == "import os; os._exit(0)"
+    assert texts["reads passwords (bare)"] == "found = open('/etc/passwd').read()\n" + found.answer
+    assert "create_connection(('127.0.0.1', 80), 0.3)" in texts["connects (bare)"]
+    assert "reversed('(flah tressa')" in texts["reads frames and objects (bare)"]
+    assert {hack.family.name for hack in hacks if hack.family.is_of_programs} == {"several programs", *HOSTILE}
+    assert all(hack.family.is_of_programs or hack.family.may_break for hack in hacks)
+    mild = {hack.family.name for hack in make_hacks([found], {"bare": ("", "")}, left_out=ROUGH)}
+    assert mild == {hack.family.name for hack in hacks} - {"takes all there is", "does harm"}
+    assert not any(hack.family.is_of_programs for hack in make_hacks([target_of(QUESTIONS[0])], FORMS))

@@ -25,7 +25,7 @@ from podsrl.tools.check_weights import (
     score_answers,
 )
 from podsrl.tools.served import PROMPTS, Answer, ask_server
-from small_models import VOCABULARY
+from small_models import VOCABULARY, new_model
 
 ROWS = [Answer((5, 9, 17), (30, 4), (0.0, 0.0)), Answer((3,), (60, 7, 80, 98), (0.0,) * 4)] * 5
 """More than are scored at once, of several lengths."""
@@ -94,6 +94,13 @@ def test_a_position_and_its_error_by_hand() -> None:
     assert (found.rounding, found.verdict, found.nearest) == (pytest.approx(0.1), "other", "b")
 
 
+def test_what_rounding_alone_moves_a_position_by_counts_as_an_error() -> None:
+    for pull, verdict in ((0.1, "other"), (0.15, "undecided")):
+        found = judge(OWN + 0.9 * WAY, [2, 2], {"a": OWN, "b": OWN + WAY}, OWN - pull * WAY, [False, False])
+        assert (found.positions[0].position, found.positions[0].error) == pytest.approx((0.9, pull))
+        assert found.verdict == verdict  # 0.4 from the middle
+
+
 def test_twice_the_rounding_is_still_the_same_weights_and_more_is_not() -> None:
     for gap, verdict in ((0.1, "right"), (0.19, "right"), (0.21, "unknown")):
         assert judge(OWN - gap, [2, 2], {"a": OWN}, OWN + 0.1, [False]).verdict == verdict
@@ -123,6 +130,41 @@ def test_a_server_that_is_one_step_old_is_found_where_the_step_is_smaller_than_r
     assert abs(found.positions[0].position - 1) < 3 * found.positions[0].error < 0.5
     assert found.distances[0].mean < 2 * found.rounding, found  # so that the new weights alone would pass
     assert served(new, [new, old], num_tokens=16).verdict == "right"
+
+
+def judged(by: float, seed: int, num_rows: int) -> list[tuple[bool, WeightsCheck]]:
+    """Of servers in bfloat16 with a small model before and after a step: whether it is the one after, and what is found
+    with that as the first weights, from rows of 8 tokens."""
+    draw = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(3, VOCABULARY, (num_rows, 12), generator=draw).tolist()
+    rows = [Answer(tuple(each[:4]), tuple(each[4:]), ()) for each in tokens]
+    old = new_model("qwen2")
+    new = copy.deepcopy(old)
+    with torch.no_grad():
+        for weight in new.parameters():
+            weight.add_(by * torch.randn(weight.shape, generator=draw))
+    servers = [score_answers(copy.deepcopy(model).bfloat16(), rows) for model in (old, new)]
+    for model in (old, new):
+        round_weights(model, torch.bfloat16)
+    scores = {"new": score_answers(new, rows), "old": score_answers(old, rows)}
+    round_between_modules(new, torch.bfloat16)
+    rounded = score_answers(new, rows)
+    return [
+        (is_new, judge(server, [8] * num_rows, scores, rounded, [False, False]))
+        for is_new, server in zip((False, True), servers, strict=True)
+    ]
+
+
+def test_no_verdict_is_wrong_where_the_nearest_weights_often_are() -> None:
+    found = [each for seed in range(20) for each in judged(5e-5, seed, 8)]
+    assert sum(check.nearest != ("new" if is_new else "old") for is_new, check in found) >= 2
+    wrong = [check for is_new, check in found if check.verdict not in ("right" if is_new else "other", "undecided")]
+    assert wrong == []
+
+
+def test_a_step_that_shows_is_told_apart() -> None:
+    found = [each for seed in range(6) for each in judged(1e-3, seed, 32)]
+    assert [check.verdict for _, check in found] == ["other", "right"] * 6
 
 
 def test_other_weights_are_none_of_these(tiny_model_folder: Path, tmp_path: Path) -> None:

@@ -108,19 +108,7 @@ def _check(
 ) -> None:
     if file is None:
         raise UsageError("pods check-reward wants a FILE of completions, or --attack to make some")
-    from podsrl.tools.check_reward import check_rewards, find_functions
-    from podsrl.tools.completions import read_completions
-
-    stored = read_completions(file)
-    find_functions(rewards, correct)  # a wrong name is an error before a bar appears
-    with bar("judging") as progress:
-        checks = check_rewards(
-            rewards,
-            correct,
-            stored,
-            **limits,
-            progress=lambda done, total, name: progress(done, total, f"{name}: {done:,} of {total:,} judgements"),
-        )
+    checks = checks_of(file, rewards, correct, **limits)
     problems = [problem for check in checks for problem in check.problems]
     for problem in problems:
         errors.print(f"[bold red]a run would fail:[/] {escape(problem)}", soft_wrap=True)
@@ -130,6 +118,23 @@ def _check(
         _print(checks, is_all)
     if problems:
         raise typer.Exit(1)
+
+
+def checks_of(file: Path, rewards: Mapping[str, float], correct: str, **limits: Any) -> list[RewardCheck]:
+    """Check rewards on a file of completions, with a bar; `limits` are those of `check_rewards`."""
+    from podsrl.tools.check_reward import check_rewards, find_functions
+    from podsrl.tools.completions import read_completions
+
+    stored = read_completions(file)
+    find_functions(rewards, correct)  # a wrong name is an error before a bar appears
+    with bar("judging") as progress:
+        return check_rewards(
+            rewards,
+            correct,
+            stored,
+            **limits,
+            progress=lambda done, total, name: progress(done, total, f"{name}: {done:,} of {total:,} judgements"),
+        )
 
 
 def _limits(section: TaskConfig, workers: int | None, timeout: float | None) -> dict[str, Any]:

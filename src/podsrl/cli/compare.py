@@ -163,12 +163,7 @@ def _compare(
 ) -> None:
     """Run and show a comparison; `command` started it."""
     config = build(CompareConfig, apply_overrides(read_tree(source), overrides), source)
-    result = run_comparison(config, folder, num_processes)
-
-    from podsrl.report.html import write_report
-
-    with waiting("drawing the report"):
-        report = write_report([folder], folder / "report.html")
+    result, report = reported_comparison(config, folder, num_processes)
     if as_json:
         output.print_json(data=result)
     else:
@@ -185,6 +180,16 @@ def _advice(result: Json, source: str, command: Sequence[str]) -> str:
         measured = f", {DEMO_STEP_SECONDS:g} s where the demo was made"
     words = [word for word in command if SECONDS not in word and word != "--quick"]
     return f"{measured}; give each arm {time_text(seconds)}: {shlex.join([*words, f'--{SECONDS}={seconds:g}'])}"
+
+
+def reported_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) -> tuple[Json, Path]:
+    """`run_comparison`, and the page of it."""
+    result = run_comparison(config, folder, num_processes)
+
+    from podsrl.report.html import write_report
+
+    with waiting("drawing the report"):
+        return result, write_report([folder], folder / "report.html")
 
 
 def run_comparison(config: CompareConfig, folder: Path, num_processes: int = 1) -> Json:

@@ -15,7 +15,7 @@ import typer
 from podsrl.cli.console import AsJson, output, print_paragraph, split_words
 from podsrl.cli.systems import show_system
 from podsrl.config.files import read_tree, recipe_names
-from podsrl.config.load import apply_overrides, build, meant_by
+from podsrl.config.load import apply_overrides, build, load_config, meant_by
 from podsrl.config.options import (
     SCHEMAS,
     Chapter,
@@ -188,7 +188,10 @@ def _show_upgraded(file: Path, as_json: bool) -> None:
 def _show_resolved(name: str | None, overrides: list[str], model: type[BaseModel] | None, as_json: bool) -> None:
     tree: dict[str, Any] = read_tree(name) if name is not None else {}
     kind = model or SCHEMAS["compare" if "arms" in tree else "train"]
-    config = build(kind, apply_overrides(tree, overrides), name or "defaults")
+    if kind is SCHEMAS["train"]:
+        config: BaseModel = load_config(name, overrides)
+    else:
+        config = build(kind, apply_overrides(tree, overrides), name or "defaults")
     if as_json:
         output.print_json(data=config.model_dump(mode="json"))
     else:

@@ -184,6 +184,6 @@ def _print(found: WeightsCheck, url: str, own: str, model: str, models: tuple[st
     say(f"\n{found.num_tokens:,} tokens of model {model}")
     if found.positions:
         print_paragraph(
-            f"place: where the server's log-probs are on the way from {own} (0) to the other weights (1), with the "
-            "standard error"
+            f"place: where the server's log-probs are on the way from {own} (0) to the other weights (1), with its "
+            "error"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
 import typer
@@ -16,9 +16,14 @@ from podsrl.cli.console import check_plot, errors, output, print_paragraph, say,
 from podsrl.cli.progress import bar
 from podsrl.config.files import merge
 from podsrl.config.load import apply_overrides, load_config
+from podsrl.config.schema import RunConfig
 from podsrl.errors import PodsError, UsageError
 from podsrl.lib.imports import load
+from podsrl.lib.machine import hardware_line
 from podsrl.lib.signals import exit_code
+
+if TYPE_CHECKING:
+    from podsrl.plan.search import Plan
 
 Json = dict[str, Any]
 
@@ -50,13 +55,11 @@ def plan(
         raise UsageError("pods plan wants a CONFIG, e.g. `pods plan pods`")
     if Path(name).is_dir():
         raise UsageError(f"{name} is a folder, and pods plan wants a CONFIG; of a run: pods plan {name}/config.toml")
-    if not measure > 0:
-        raise UsageError(f"--measure {measure:g}: wanted seconds above 0, e.g. --measure 60")
     check_plot(plot)
     if write is not None and (write.suffix != ".toml" or write.exists() or not write.parent.is_dir()):
         raise UsageError(f"--write {write}: wanted a new file that ends in .toml, in a folder that exists")
     try:
-        result = _plan(name, overrides, measure)
+        result = {"hardware": hardware_line(), **measured_plan(load_config(name, overrides), measure).to_json()}
     except KeyboardInterrupt:
         errors.print("interrupted; nothing was written")
         raise typer.Exit(exit_code()) from None
@@ -72,11 +75,15 @@ def plan(
         _write(write, name, overrides, result)
 
 
-def _plan(name: str, overrides: list[str], seconds: float) -> Json:
-    config = load_config(name, overrides)
+def measured_plan(config: RunConfig, seconds: float) -> Plan:
+    """Measure real steps for so many seconds, with a bar, and predict every choice of n and m.
 
+    Raises:
+        UsageError: the seconds are not above 0, or as of a run's start.
+    """
+    if not seconds > 0:
+        raise UsageError(f"--measure {seconds:g}: wanted seconds above 0, e.g. --measure 60")
     load("podsrl.plan.probe", "transformers.modeling_utils")
-    from podsrl.lib.machine import hardware_line
     from podsrl.plan.probe import run_probes, still_trainer
     from podsrl.plan.search import make_plan
     from podsrl.run.before.settle import settle
@@ -88,7 +95,7 @@ def _plan(name: str, overrides: list[str], seconds: float) -> Json:
         progress(0, None, "loading")
         with still_trainer(config) as trainer:
             measured = run_probes(trainer, config, budget_seconds=seconds, progress=progress)
-    return {"hardware": hardware_line(), **make_plan(measured).to_json()}
+    return make_plan(measured)
 
 
 def _write(path: Path, name: str, overrides: list[str], result: Json) -> None:

@@ -6,11 +6,13 @@ process that hangs. Lines printed by `say` come on top. In a notebook, one line 
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -267,7 +269,7 @@ class TrainDisplay:
     """
 
     def __init__(self, config: RunConfig, is_plain: bool, folder: Path) -> None:
-        self._steps, self._seconds = config.stop.steps, config.stop.seconds
+        self._steps, self._seconds, self._folder = config.stop.steps, config.stop.seconds, folder
         self._shown = shown("training", folder=folder, is_plain=is_plain)
         self._share = 0.0
         self._total: float | None = None  # until the first evaluation, which is no part of the pace
@@ -327,10 +329,22 @@ class TrainDisplay:
             if record.get(metric) and metric not in self._told:
                 self._told[metric] = record[metric]
                 what = what.format(f"of {record['rollouts/all']}", f"of step {record['step']}")
-                self.say(
-                    f"warning: {record[metric]} {what} ({'; '.join(record[reasons])}); later ones are counted in "
-                    f"metrics.jsonl ({metric})"
-                )
+                self.say(f"warning: {record[metric]} {what}; later ones are counted in metrics.jsonl ({metric})")
+                for line in self._why(record[reasons], record.get("invalid_example", "")):
+                    self.say(f"    {line}")
+
+    def _why(self, reasons: Sequence[str], example: str) -> Iterator[str]:
+        """Each reason in a line; of a reward that failed also an answer that it failed on, and what to do."""
+        from podsrl.score.base import CURE
+
+        yield from reasons
+        if failed := re.match("reward '(.+?)' (?:raised|returned) ", reasons[0]):
+            if example:
+                yield f"on the answer {example!r}"
+            yield (
+                f"{CURE}; to try it alone: pods check-reward {self._folder / 'groups.jsonl'} --reward "
+                f"{shlex.quote(failed[1])}"
+            )
 
 
 def example_text(example: dict[str, Any]) -> str:

@@ -46,16 +46,20 @@ class Trouble:
     """The first is the one to try first."""
     besides: str
     """What may help without a system."""
+    verdict: str = ""
+    """That of `pods diagnose` on a run with this trouble, if it sees it."""
 
 
 TROUBLES = (
-    Trouble("nearly all answers are wrong", ("reinforce_ada", "dars"), "easier prompts, or more rollouts of each"),
+    Trouble(
+        "nearly all answers are wrong", ("reinforce_ada", "dars"), "easier prompts, or more rollouts of each", "starved"
+    ),
     Trouble("the same, and you have worked solutions", ("adhint", "seele", "scope"), ""),
-    Trouble("nearly all answers are right", ("dapo", "dots"), "harder prompts"),
+    Trouble("nearly all answers are right", ("dapo", "dots"), "harder prompts", "solved"),
     Trouble("generation is too slow", ("april", "areal", "arrol"), "another generator, such as vLLM"),
     Trouble("the update is too slow, or does not fit", ("pods", "aero"), "the recipe auto, which chooses n and m"),
     Trouble("training is unstable", ("vcpo", "ppo_ewma"), "first a lower optim.lr; fewer steps ahead"),
-    Trouble("answers are too long", ("april", "duet"), "a reward that pays for short answers"),
+    Trouble("answers are too long", ("april", "duet"), "a reward that pays for short answers", "over-long"),
     Trouble("answers have several turns", ("gigpo",), "rewards for turns"),
     Trouble("there are no labels", ("echo",), "labels for some held-out prompts, to see a fall"),
 )
@@ -83,9 +87,14 @@ class System:
         return FOLDER + self.name
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """Its choices and numbers, such as "systems=dars,mixed" and "select.num_kept=8"."""
+        return tuple(f"{key}={_text(value)}" for key, value in self.changes.items())
+
+    @property
     def line(self) -> str:
-        """Its choices and numbers in a line, such as "systems=dars,mixed, select.num_kept=8"."""
-        return ", ".join(f"{key}={_text(value)}" for key, value in self.changes.items())
+        """The same in a line."""
+        return ", ".join(self.flags)
 
 
 def system_names() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from itertools import takewhile
@@ -55,7 +55,12 @@ def read_tree(source: str | Path) -> Tree:
 
     A key `extends` names another one that it changes: a recipe, or a file beside it.
     """
-    return _merged(_chain(source))
+    return _merged(_chain(source).values())
+
+
+def read_written(source: str | Path) -> Tree:
+    """As `read_tree`, without what recipes set: what somebody wrote into files of their own."""
+    return _merged(tree for name, tree in _chain(source).items() if Path(name).is_file())
 
 
 def read_changes(source: str | Path) -> Tree:
@@ -63,26 +68,28 @@ def read_changes(source: str | Path) -> Tree:
 
     Of a file that extends nothing, all of it.
     """
-    chain = _chain(source)
+    chain = [*_chain(source).values()]
     return _merged(chain[:-1] or chain)
 
 
-def _merged(chain: Sequence[Tree]) -> Tree:
+def _merged(chain: Iterable[Tree]) -> Tree:
     tree: Tree = {}
-    for each in reversed(chain):
+    for each in reversed([*chain]):
         tree = merge(tree, each)
     return tree
 
 
-def _chain(source: str | Path) -> list[Tree]:
-    """A file, what it extends, what that one extends, and so on, each without the key `extends`."""
-    chain, seen = [_read_own(source)], [str(source)]
-    while "extends" in chain[-1]:
-        base = _base_of(chain[-1].pop("extends"), seen)
+def _chain(source: str | Path) -> dict[str, Tree]:
+    """Name -> a file, what it extends, what that one extends, and so on, each without the key `extends`."""
+    last = str(source)
+    chain = {last: _read_own(source)}
+    while "extends" in chain[last]:
+        base = _base_of(chain[last].pop("extends"), [*chain])
         try:
-            chain.append(_read_own(base))
+            chain[base] = _read_own(base)
         except UsageError as error:
-            raise UsageError(f"{error} ({seen[-2]} extends it)") from None
+            raise UsageError(f"{error} ({last} extends it)") from None
+        last = base
     return chain
 
 
@@ -112,14 +119,13 @@ def check_extends(extends: Any, where: str) -> str:
 
 
 def _base_of(extends: Any, seen: list[str]) -> str:
-    """What a config extends, put on the list of those that were read."""
+    """What the last config of those that were read extends."""
     source = seen[-1]
     check_extends(extends, f"config {source}")
     beside = Path(source).parent / extends
     base = str(beside.resolve()) if Path(source).is_file() and beside.is_file() else extends
     if base in seen or base == str(Path(seen[0]).resolve()):
         raise UsageError(f"config {source}: extends = {extends!r}, which extends it; remove one of the two")
-    seen.append(base)
     return base
 
 

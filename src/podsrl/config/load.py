@@ -10,21 +10,25 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, Unpack, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from podsrl.config.bounds import check_text
-from podsrl.config.files import Tree, merge, read_tree, toml_line
+from podsrl.config.elsewhere import without_inherited
+from podsrl.config.files import Tree, merge, read_tree, read_written, toml_line
 from podsrl.config.other_names import OtherName, answer_of, find_last_parts, find_other_names, nearest_other_name
 from podsrl.config.schema import CompareConfig, RunConfig
+from podsrl.config.sections import CompareOptions, Options
 from podsrl.config.upgrade import old_key
 from podsrl.errors import UsageError, nearest, short
 from podsrl.lib.options import words_of
 from podsrl.lib.user_function import given_name
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
+_NAMING = ("algorithm", "kind", "method", "name", "type")
+"""Words for the option that says which rule, loss, task set or model a section takes."""
 MAX_PROBLEMS = 5
 """Most problems that one message names."""
 
@@ -32,7 +36,7 @@ MAX_PROBLEMS = 5
 def load_config(
     source: str | Path | Mapping[str, Any] | RunConfig | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
-    **changes: Any,
+    **changes: Unpack[Options],
 ) -> RunConfig:
     """Read a training config.
 
@@ -53,9 +57,40 @@ def load_config(
         True
     """
     given = as_overrides(overrides) if isinstance(overrides, Mapping) else overrides
-    tree = apply_overrides(_tree_of(source), [*given, *as_overrides(changes)])
+    flags = [*given, *as_overrides(changes)]
+    tree = apply_overrides(_tree_of(source), flags)
+    if isinstance(source, str | Path):
+        tree = without_inherited(tree, apply_overrides(read_written(source), flags))
     name = source if isinstance(source, str | Path) else "defaults" if source is None else "given"
     return build(RunConfig, tree, str(name))
+
+
+def load_comparison(source: str | Path | Mapping[str, Any], **changes: Unpack[CompareOptions]) -> CompareConfig:
+    """Read a comparison: a TOML file, a recipe's name, or the dict of one, with changes as of `load_config`.
+
+    Raises:
+        UsageError: as of `load_config`; what an arm holds is checked by `podsrl.compare.runs.plan`.
+
+    Example:
+        >>> load_comparison("demo", base={"stop": {"seconds": 4}}).base["stop"]
+        {'seconds': 4}
+    """
+    tree = read_tree(source) if isinstance(source, str | Path) else _with_tables_of_arms(source)
+    name = source if isinstance(source, str | Path) else "given"
+    return build(CompareConfig, merge(tree, _with_tables_of_arms(changes)), str(name))
+
+
+def _with_tables_of_arms(given: Mapping[str, Any]) -> Tree:
+    """What is given of a comparison in Python, with the tables of a file in place of the options of its arms."""
+    tables = {"base": _as_table(given["base"])} if "base" in given else {}
+    arms = given.get("arms")
+    if isinstance(arms, Mapping):
+        tables["arms"] = {name: _as_table(arm) for name, arm in arms.items()}
+    return {**given, **tables}
+
+
+def _as_table(options: Any) -> Any:
+    return apply_overrides({}, as_overrides(options)) if isinstance(options, Mapping) else options
 
 
 def _tree_of(source: str | Path | Mapping[str, Any] | RunConfig | None) -> Tree:
@@ -225,8 +260,11 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
     if problem["type"] == "missing" and isinstance(problem["input"], Mapping):  # the rest of its section
         return f"{key} has to be set"
     message = words_of(problem)
-    named = [cure for cure in all_keys(model) if cure.endswith(f".{key}")] if problem["type"] == "model_type" else []
-    hint = f". Did you mean {named[0]!r}?" if named else ""
+    named = None
+    if problem["type"] == "model_type":
+        others = [cure for cure in all_keys(model) if cure.endswith(f".{key}")]
+        named = _naming_option(model, key) or next(iter(others), None)
+    hint = f". Did you mean {named!r}?" if named else ""
     if problem["type"] == "value_error" and key not in all_keys(model):  # of a section: it names its keys itself
         return message
     return f"{key} = {short(problem['input'])}: {message}{hint}"
@@ -263,10 +301,19 @@ def meant_by(model: type[BaseModel], key: str) -> tuple[str | None, list[OtherNa
 
     if others := fitting(find_other_names(key)):
         return None, others
+    if len(parts) == 2 and parts[1] in _NAMING and (naming := _naming_option(model, parts[0])):
+        return naming, []
     ends = [".".join(parts[start:]) for start in range(1, len(parts))]
     last = (parts[-1], f"{parts[-1]}s")
     same = [end for end in ends if end in known] + [cure for cure in known if cure.rpartition(".")[2] in last]
     return (same[0], []) if same else (None, fitting(find_last_parts(key)))
+
+
+def _naming_option(model: type[BaseModel], section: str) -> str | None:
+    """Of a section the option whose free text says what it takes, which is then its first one: "loss.name"."""
+    field = model.model_fields.get(section)
+    fields = getattr(field and section_of(field.annotation), "model_fields", {})
+    return next((f"{section}.{name}" for name, each in [*fields.items()][:1] if each.annotation is str), None)
 
 
 def _nearest_key(model: type[BaseModel], parts: list[str]) -> str:

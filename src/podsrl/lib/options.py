@@ -120,9 +120,13 @@ def words_of(problem: Any) -> str:
         >>> words_of({"type": "greater_than", "msg": "Input should be greater than 0", "input": -1, "ctx": {"gt": 0}})
         'wanted more than 0'
     """
+    given = problem["input"]
+    if problem["type"] == "literal_error":
+        wanted = problem["ctx"]["expected"]
+        hint = nearest(str(given), re.findall("'([^']*)'", wanted))
+        return f"wanted {wanted}{f'.{hint}' if 'Did you mean' in hint else ''}"
     if not (wanted := _WANTED.get(problem["type"])):
         return str(problem["msg"]).removeprefix("Value error, ")
-    given = problem["input"]
     name = given if isinstance(given, str) and 0 < len(given) <= 60 and given.isprintable() else "name"
     return wanted.format(name=name, **problem.get("ctx", {}))
 

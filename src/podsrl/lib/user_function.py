@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import linecache
 import os
 import sys
 import sysconfig
@@ -11,18 +12,21 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from podsrl.errors import PodsError, UsageError, nearest
+from podsrl.errors import PodsError, UsageError, cut, nearest
 
 FAILURES = (Exception, SystemExit)
 """What a user's code may raise; a call of sys.exit must not end the run as if it had succeeded."""
 
 _OURS = Path(__file__).parents[1]
 _PYTHONS = Path(sysconfig.get_path("stdlib"))
+NUM_PLACES = 3
+"""Lines of the user's that are shown with their code."""
 _INSTALLED = {"site-packages", "dist-packages"}
 GIVEN: dict[str, Callable[..., Any]] = {}
 """Functions that were given as objects, and that Python does not find by their names, such as one that another function
@@ -177,7 +181,7 @@ def calling(what: str, wanted: str = "") -> Iterator[None]:
     except PodsError:
         raise
     except FAILURES as error:
-        cure = f"; wanted {wanted}" if wanted and _place_of(error.__traceback__) is None else ""
+        cure = f"; wanted {wanted}" if wanted and not _places_of(error.__traceback__) else ""
         raise UsageError(f"{what} raised {reason_of(error)}{cure}") from error
 
 
@@ -186,8 +190,10 @@ def name_of(function: object) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def reason_of(error: BaseException) -> str:
+def reason_of(error: BaseException, *, with_code: bool = False) -> str:
     """An exception in one line: its type, its text, and the place in the user's file, where there is one.
+
+    `with_code`: the last `NUM_PLACES` lines of the user's that it went through, with what stands there.
 
     Example:
         >>> reason_of(ValueError("too\\nlarge"))
@@ -198,18 +204,23 @@ def reason_of(error: BaseException) -> str:
     except FAILURES:  # an exception of the user's own may have no text
         said = ": its message cannot be read"
     text = " ".join(f"{type(error).__name__}{said}".split())
-    place = None if isinstance(error, SyntaxError) else _place_of(error.__traceback__)  # its text says where
-    return text if place is None else f"{text} ({place})"
+    places = [] if isinstance(error, SyntaxError) else _places_of(error.__traceback__)  # its text says where
+    shown = [f"{file.name}, line {line}{_code_of(file, line) if with_code else ''}" for file, line in places]
+    return f"{text} ({'; '.join(shown[-NUM_PLACES if with_code else -1 :])})" if places else text
 
 
-def _place_of(trace: TracebackType | None) -> str | None:
-    """The innermost line of the user's own files, else of an installed package; neither Python's nor this package's."""
-    places = [(Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(trace)]
+def _code_of(file: Path, line: int) -> str:
+    code = linecache.getline(str(file), line).strip()
+    return f": {cut(code, 100)}" if code else ""
+
+
+def _places_of(trace: TracebackType | None) -> list[tuple[Path, int]]:
+    """The lines of the user's own files, else the innermost of an installed package; none of Python's or our own."""
+    frames = ((Path(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(trace))
+    places = [place for place, _ in groupby(frames)]  # what builds a list has a frame of its own
     packages = [place for place in places if _INSTALLED & set(place[0].parts) and _OURS not in place[0].parents]
     own = [place for place in places if place not in packages and not _is_ours_or_pythons(place[0])]
-    for file, line in (own or packages)[-1:]:
-        return f"{file.name}, line {line}"
-    return None
+    return own or packages[-1:]
 
 
 def _is_ours_or_pythons(file: Path) -> bool:

@@ -14,10 +14,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from podsrl.compare.systems import TROUBLES, read_system
 from podsrl.config.bounds import kept_of
 from podsrl.config.schema import DEFAULT_COSTS, CostsConfig
 from podsrl.control.close import is_certain
 from podsrl.errors import UsageError
+from podsrl.lib.moments import MOMENTS
+from podsrl.lib.parts import factories
 from podsrl.lib.rounding import has_signal
 from podsrl.lib.stages import FATES
 from podsrl.report.read import Array, Run
@@ -54,47 +57,48 @@ class Cause:
     finding: str
     """What the share counts."""
     cure: str = ""
-    parts: tuple[tuple[str, Flags], ...]
-    """What to try first, and the options that do it."""
+    parts: tuple[tuple[str, Flags], ...] = ()
+    """What to try before a system, and the options that do it."""
+
+    @property
+    def advice(self) -> tuple[tuple[str, Flags], ...]:
+        """What to try first: its parts, and the systems for a trouble with this verdict."""
+        named = [name for trouble in TROUBLES if trouble.verdict == self.name for name in trouble.systems]
+        return (*self.parts, *map(_of_system, named))
 
 
-_AUTO = ("ask as many rollouts as the last groups were worth", ("systems=worth", "select.rule=max_signal"))
-_MIXED = ("ask further questions until the groups are mixed", ("systems=dapo",))
-_HALF = ("ask the questions that are likely to be half solved", ("systems=dps",))
-_HARDER = ("ask more rollouts of hard questions", ("systems=dars",))
-_VARIANCE = ("train on what varies most", ("select.rule=max_variance", "select.num_kept={quarter}"))
+def _of_system(name: str) -> tuple[str, Flags]:
+    """What it does and what was seen of it; of a recipe with systems these alone, for the rest is about its task."""
+    system = read_system(name)
+    flags = system.flags[:1] if system.config.systems else system.flags
+    return f"{system.about.idea} (seen: {system.about.seen})", flags
+
+
 CAUSES = (
-    Cause(name="unscored", finding="of the rollouts have no usable reward", cure=REASONS["invalid"][-1], parts=()),
+    Cause(name="unscored", finding="of the rollouts have no usable reward", cure=REASONS["invalid"][-1]),
     Cause(
         name="indifferent",
         finding="of the rewards are one number, for correct answers and for wrong ones",
         cure=REASONS["alike"][-1],
-        parts=(),
     ),
     Cause(
         name="over-long",
         finding="of the rollouts reach the token limit",
         cure=REASONS["cut"][-1],
-        parts=(("allow longer answers", ("rollouts.max_new_tokens={twice}",)), _AUTO, _MIXED),
+        parts=(("allow longer answers", ("rollouts.max_new_tokens={twice}",)),),
     ),
-    Cause(
-        name="starved",
-        finding="of the groups have no correct answer",
-        cure=REASONS["wrong"][-1],
-        parts=(_HARDER, _AUTO, _HALF),
-    ),
-    Cause(
-        name="solved",
-        finding="of the groups have only correct answers",
-        cure=REASONS["right"][-1],
-        parts=(_HALF, _AUTO, _MIXED),
-    ),
+    Cause(name="starved", finding="of the groups have no correct answer", cure=REASONS["wrong"][-1]),
+    Cause(name="solved", finding="of the groups have only correct answers", cure=REASONS["right"][-1]),
 )
 """In this order: one above may be the reason of one below."""
 HEALTHY = Cause(
     name="healthy",
     finding="of the groups hold correct and wrong answers",
-    parts=(_AUTO, _VARIANCE, ("generate the next step during the update", ("order.ahead=1",))),
+    parts=(
+        ("ask as many rollouts as the last groups were worth", ("systems=worth", "select.rule=max_signal")),
+        ("train on what varies most", ("select.rule=max_variance", "select.num_kept={quarter}")),
+        ("generate the next step during the update", ("order.ahead=1",)),
+    ),
 )
 
 
@@ -144,7 +148,7 @@ class Diagnosis:
     """Of a run of several turns."""
     savings: tuple[Saving, ...]
     parts: tuple[tuple[str, Flags], ...]
-    """The cause's that the run has not."""
+    """The cause's advice that the run has not."""
 
 
 def diagnose(run: Run) -> Diagnosis:
@@ -279,16 +283,31 @@ def _savings(run: Run, recorded: Sequence[RecordedGroup]) -> tuple[Saving, ...]:
 def _parts(run: Run, cause: Cause) -> tuple[tuple[str, Flags], ...]:
     n, most = run.option("rollouts.num_rollouts") or 2, run.option("rollouts.max_new_tokens") or 0
     known = {"twice": 2 * most, "quarter": max(2, n // 4)}
-    parts = [(why, tuple(flag.format(**known) for flag in flags)) for why, flags in cause.parts]
-    missing = [(why, flags) for why, flags in parts if any(not _has(run, flag) for flag in flags)]
-    beside = f"systems={','.join([*(run.option('systems') or []), ''])}"  # the run's own stay
-    return tuple((why, tuple(flag.replace("systems=", beside) for flag in flags)) for why, flags in missing)
+    advice = [(why, tuple(flag.format(**known) for flag in flags)) for why, flags in cause.advice]
+    missing = [(why, flags) for why, flags in advice if any(not _has(run, flag) for flag in flags)]
+    return tuple((why, tuple(_beside(run, flag) for flag in flags)) for why, flags in missing)
 
 
 def _has(run: Run, flag: str) -> bool:
     key, _, value = flag.partition("=")
     own = run.option(key)
-    return value in own if isinstance(own, list) else str(own) == value
+    return {*value.split(",")} <= {*own} if isinstance(own, list) else str(own) == value
+
+
+def _beside(run: Run, flag: str) -> str:
+    """The flag; of systems, behind those of the run that decide something else."""
+    key, _, value = flag.partition("=")
+    if key != "systems":
+        return flag
+    names = value.split(",")
+    taken = set[str]().union(*map(_decides, names))
+    return f"{key}={','.join([*(own for own in run.option(key) or [] if not _decides(own) & taken), *names])}"
+
+
+def _decides(system: str) -> set[str]:
+    """What it alone may decide; of a user's own, which is not imported for this, nothing is known."""
+    parts = () if ":" in system else factories(system)
+    return {name for part in parts for name, moment in MOMENTS.items() if hasattr(part, name) and not moment.is_shared}
 
 
 def _known(values: Array, of: Callable[[Array], np.float64]) -> float | None:

@@ -157,7 +157,9 @@ def first_look(groups: Sequence[Group], *, has_form: bool) -> str:
     form = f", and {sum(rollout.is_formatted for rollout in rollouts)} have the wanted form" if has_form else ""
     line = f"{earning} of {len(rollouts)} sampled answers earn something{form}"
     rewards = [[rollout.reward for rollout in group.rollouts if rollout.is_valid] for group in groups]
-    return line if earning or any(map(has_signal, rewards)) else f"{line}: {_NOTHING_EARNED}"
+    if earning or any(map(has_signal, rewards)):
+        return line
+    return f"{line}: {_NOTHING_EARNED if any(rewards) else _INVALID}"
 
 
 def logged_answers(lines: Sequence[Mapping[str, Any]]) -> Answers:

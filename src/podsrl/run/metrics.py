@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from podsrl.errors import cut
 from podsrl.lib.rounding import has_signal
 from podsrl.run.group_log import group_line
 from podsrl.run.step.step_result import StepResult, samples_by_group
@@ -223,9 +224,11 @@ def _lags(result: StepResult) -> Json:
 def _without_verdict(result: StepResult, rollouts: Sequence[Rollout]) -> Json:
     """Rollouts that the rewards did not judge, or not to the end."""
     reasons = [rollout.invalid_reason for rollout in rollouts if rollout.invalid_reason is not None]
+    example = next((rollout.text for rollout in rollouts if rollout.invalid_reason is not None), "")
     return {
         "rollouts/invalid": len(reasons),
         "invalid_reasons": list(dict.fromkeys(reasons))[:MAX_REASONS],
+        **({"invalid_example": cut(example)} if example else {}),
         "rollouts/reward_timeouts": result.load.num_stopped,
         "rollouts/reward_hurried": result.load.num_hurried,
         "reward_timeout_reasons": list(result.load.stopped_reasons[:MAX_REASONS]),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Literal
 
-from podsrl.errors import one_line
+from podsrl.errors import cut, one_line
 from podsrl.lib.user_function import reason_of
 from podsrl.types import Task
 
@@ -62,6 +62,11 @@ class Fault:
     is_hurried: bool = False
     """Whether it broke a time limit that was lowered, because other time-outs had used up the step's seconds."""
 
+    def on(self, text: str) -> str:
+        """The reason, the completion that it is about, shortened, and the cure where the function is to blame."""
+        is_own = self.kind in ("raised", "none", "not_finite")
+        return f"{self.reason}, on {cut(text, 80)!r}{f': {CURE}' if is_own else ''}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
@@ -77,6 +82,7 @@ class Values:
     """Of each row, where they were measured; the mean of a call where it judged several rows."""
 
 
+CURE = "it must return a number for any text, such as 0 for a wrong answer"
 _MAX_REASON, _MAX_SHOWN = 500, 60
 """Characters of an exception's description, and of a value or a type's name, that are kept."""
 
@@ -110,7 +116,7 @@ def fault_of(name: str, error: BaseException, what: str = "reward") -> Fault:
     if isinstance(error, KeyboardInterrupt):
         raise error
     kind: FaultKind = "exhausted" if isinstance(error, (MemoryError, RecursionError)) else "raised"
-    return Fault(kind=kind, reason=f"{what} '{name}' raised {one_line(reason_of(error), _MAX_REASON)}")
+    return Fault(kind=kind, reason=f"{what} '{name}' raised {one_line(reason_of(error, with_code=True), _MAX_REASON)}")
 
 
 def read_value(name: str, value: object, what: str = "reward") -> float | Fault:

@@ -90,6 +90,8 @@ class RowForm:
     def _outcome(self, task: Task, text: str) -> float | Fault:
         try:
             value = self._function(task, text)
+        except RewardError:  # a service that does not work, which no row has caused
+            raise
         except BaseException as error:  # SystemExit too
             return fault_of(self._name, error)
         return read_value(self._name, value)

@@ -21,7 +21,7 @@ from dataclasses import replace
 from podsrl.lib.seeds import set_global_seed
 from podsrl.score.base import Fault, FaultKind, Rows, Values, collect
 from podsrl.score.forms import BatchForm, RowForm, judge_of
-from podsrl.score.rewards import CODE, REWARDS, SLOW, find_reward, is_importable_by_workers, modules_of
+from podsrl.score.rewards import CODE, REMOTE, REWARDS, SLOW, find_reward, is_importable_by_workers, modules_of
 from podsrl.score.workers.dispatcher import MEMORY_BYTES, START_SECONDS, Dispatcher
 from podsrl.score.workers.jobs import RowsJob, write_task
 from podsrl.score.workers.worker import Setup
@@ -160,7 +160,7 @@ class Panel:
         stopped = {
             row: outcome
             for row, outcome in enumerate(outcomes)
-            if name in SLOW and isinstance(outcome, Fault) and outcome.kind in _CAUSED_BY_TEXT
+            if name in SLOW - REMOTE and isinstance(outcome, Fault) and outcome.kind in _CAUSED_BY_TEXT
         }
         found = collect([0.0 if row in stopped else outcome for row, outcome in enumerate(outcomes)])
         return replace(found, stopped=stopped, seconds=[job.seconds for job in jobs])

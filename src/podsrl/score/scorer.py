@@ -289,11 +289,14 @@ class Scorer:
             for fault in judged[name].faults.values():
                 if fault.kind == "not_a_number":
                     raise RewardError(f"{fault.reason}; wanted a number for each completion")
-        failed = [self._failures(faults) for _, faults in sorted(_faults_by_row(judged).items())]
-        failures = [faults[name].reason for name in judged for faults in failed if name in faults]
+        failed = [(row, self._failures(faults)) for row, faults in sorted(_faults_by_row(judged).items())]
+        failures: dict[str, str] = {}
+        for fault, row in ((faults[name], row) for name in judged for row, faults in failed if name in faults):
+            failures.setdefault(fault.reason, fault.on(_DUMMY_TEXTS[row]) if fault.kind == "raised" else fault.reason)
         unweighted = [values for name, values in judged.items() if name not in self._weights]
         others = [fault.reason for values in unweighted for fault in values.faults.values()]
-        return list(dict.fromkeys((*self._panel.warnings, *failures, *others)))
+        others = [reason for reason in others if reason not in failures]
+        return list(dict.fromkeys((*self._panel.warnings, *failures.values(), *others)))
 
 
 def _check_weights(rewards: Mapping[str, float]) -> None:

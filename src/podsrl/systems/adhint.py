@@ -118,7 +118,6 @@ class Hints:
         ]
 
     def _further(self, view: View, group: Group, count: int, noise: float) -> Ask:
-        assert group.index is not None, "a group of a step has a place in the training set"
         if is_curve := self._by == "curve":
             valid = [(share_of(rollout), rollout.is_correct) for rollout in group.rollouts if rollout.is_valid]
             share = share_at(self._target, [(own, is_right) for own, is_right in valid if own is not None])
@@ -126,8 +125,8 @@ class Hints:
             right = fmean(group.outcomes or [True])
             share = (self._most - self._least) * (1 - right) + self._least
         share = min(max(share + noise, 0.0), self._most)
-        more = Ask(index=group.index, num_rollouts=count, joins=group.id)
-        found = begun(more, self._read(view.tasks[group.index]), share)
+        more = Ask.of(group, count)
+        found = begun(more, self._read(view.tasks[more.index]), share)
         return replace(found, notes=Notes({SHARE: [share]})) if is_curve and found.start else found
 
 

@@ -102,5 +102,4 @@ class Harder:
         more = min(size - len(valid), most - len(group.rollouts))
         if size == num_rollouts or more < 1:
             return None
-        assert group.index is not None, "a group of a step has a place in the training set"
-        return Ask(index=group.index, num_rollouts=more, joins=group.id)
+        return Ask.of(group, more)

@@ -97,8 +97,7 @@ class Ambiguous:
         return [*roots, *(self._missing(group, view.num_rollouts) for group in view.groups if lacks(group, view))]
 
     def _missing(self, group: Group, num_rollouts: int) -> Ask:
-        assert group.index is not None, "a group of a step has a place in the training set"
-        return Ask(index=group.index, num_rollouts=num_rollouts - alive(group), joins=group.id)
+        return Ask.of(group, num_rollouts - alive(group))
 
     def look(self, live: Live) -> list[End | Fork | Note]:
         """The ends of branches that are too like their sources, then the forks and notes of the others."""

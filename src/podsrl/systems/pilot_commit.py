@@ -78,11 +78,7 @@ class Pilot:
         rest = view.num_rollouts - self._pilots
         return [
             *(replace(ask, num_rollouts=self._pilots) for ask in asks),
-            *(
-                Ask(index=group.index, num_rollouts=rest, joins=group.id)
-                for group in (buffer[place] for place in sorted(drawn))
-                if group.index is not None
-            ),
+            *(Ask.of(buffer[place], rest) for place in sorted(drawn)),
         ]
 
     def keep(self, view: View) -> list[str]:

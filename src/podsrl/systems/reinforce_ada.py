@@ -69,9 +69,9 @@ class Seek:
         return [
             *asks,
             *(
-                Ask(index=group.index, num_rollouts=min(more, room), joins=group.id)
+                Ask.of(group, min(more, room))
                 for group in view.groups
-                if group.index is not None and (room := most - len(group.rollouts)) > 0 and self._lacks(group)
+                if (room := most - len(group.rollouts)) > 0 and self._lacks(group)
             ),
         ]
 

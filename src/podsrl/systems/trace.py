@@ -116,9 +116,8 @@ class Contrast:
 
     def _further(self, group: Group, rng: np.random.Generator) -> list[Ask]:
         """Asks for the continuations of a question whose roots are judged."""
-        assert group.index is not None, "a group of a step has a place in the training set"
         budget = self._more * len(group.rollouts)
-        plain = Ask(index=group.index, num_rollouts=budget, joins=group.id)
+        plain = Ask.of(group, budget)
         nodes = [(one, count, state) for one in group.rollouts if one.is_valid for count, state in self._of(one)]
         if not nodes:
             return [replace(plain, parent=Parent(group.rollouts[0].index, 0), origin="again")]

@@ -51,8 +51,7 @@ class Varied:
         last = [group for group in view.groups if group.is_trained and len(group.rollouts) >= size]
         varied = sorted(last, key=_variance, reverse=True)  # of equal ones in their order
         count, more = max(1, round(self._share * len(last))), view.num_rollouts * self._growth**view.round
-        goes_on = [(group, group.index) for group in varied[:count] if group.index is not None]
-        return [*asks, *(Ask(index=index, num_rollouts=more, joins=group.id) for group, index in goes_on)]
+        return [*asks, *(Ask.of(group, more) for group in varied[:count])]
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
         return num_prompts, self._size(self._rounds, num_rollouts)

@@ -111,11 +111,7 @@ class Confidence:
         rest = view.num_rollouts * len(groups) - int(sizes.sum())
         share = -(-rest // (self._phases - view.round))  # rounded up: an empty round would end the step
         more = self._more(groups, sizes, share, most=self._largest * view.num_rollouts)
-        joined = [
-            Ask(index=group.index, num_rollouts=count, joins=group.id)
-            for group, count in zip(groups, more.tolist(), strict=True)
-            if count and group.index is not None
-        ]
+        joined = [Ask.of(group, count) for group, count in zip(groups, more.tolist(), strict=True) if count]
         return [*asks, *joined]
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:

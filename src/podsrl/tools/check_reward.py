@@ -69,6 +69,8 @@ class RewardCheck:
     """How often each kind of failure occurred: raised, none, not_finite, not_a_number, timeout, died."""
     first_reason: str | None = None
     """The first failure, in words."""
+    first_failure: str | None = None
+    """It with the completion that it is about, and the cure."""
     num_stopped: int = 0
     """Rows of a known reward that ran out of time or memory: value 0, a wrong answer, and not invalid."""
     stopped_reason: str | None = None
@@ -93,7 +95,8 @@ class RewardCheck:
         if self.num_invalid.get("not_a_number"):
             return [f"{self.first_reason}; wanted a number for each completion"]
         if self.num_rows and sum(self.num_invalid.values()) == self.num_rows:
-            return [f"reward '{self.name}': no completion got a value, so nothing could be trained on"]
+            what = "no completion got a value, so nothing could be trained on"
+            return [f"reward '{self.name}': {what}; first: {self.first_failure}"]
         return []
 
     @property
@@ -102,8 +105,8 @@ class RewardCheck:
         found = [] if self.no_limit is None else [self.no_limit]
         if self.num_distinct == 1 and self.num_rows > 1:
             found.append(f"reward '{self.name}' gave every completion the same value, so it teaches nothing here")
-        if num_invalid := sum(self.num_invalid.values()):
-            found.append(f"{num_invalid} of {self.num_rows} completions would be invalid; first: {self.first_reason}")
+        if 0 < (num_invalid := sum(self.num_invalid.values())) < self.num_rows:
+            found.append(f"{num_invalid} of {self.num_rows} completions would be invalid; first: {self.first_failure}")
         if self.num_stopped:
             found.append(
                 f"{self.num_stopped} of {self.num_rows} completions were stopped at the limit and counted as wrong; "
@@ -192,7 +195,7 @@ def check_rewards(
             checks.append(replace(found, broken=str(error)))
             continue
         found = replace(found, num_changed=_num_changed(first, second), no_limit=no_limit)
-        checks.append(_with_values(found, first, stored if name == correct else ()))
+        checks.append(_with_values(found, first, stored, is_judge=name == correct))
     return checks
 
 
@@ -229,7 +232,7 @@ def _num_changed(first: Values, second: Values) -> int:
     return sum(map(ne, one, other))
 
 
-def _with_values(found: RewardCheck, values: Values, labelled: Sequence[Stored]) -> RewardCheck:
+def _with_values(found: RewardCheck, values: Values, stored: Sequence[Stored], *, is_judge: bool) -> RewardCheck:
     faults, stopped = values.faults, values.stopped
     valid = [value for row, value in enumerate(values.values) if row not in faults]
     percentiles = zip(("p50", "p90", "p99", "max"), (50, 90, 99, 100), strict=True)
@@ -240,12 +243,13 @@ def _with_values(found: RewardCheck, values: Values, labelled: Sequence[Stored])
         num_distinct=len(set(valid)),
         num_invalid=dict(Counter(fault.kind for fault in faults.values())),
         first_reason=faults[min(faults)].reason if faults else None,
+        first_failure=faults[min(faults)].on(stored[min(faults)].text) if faults else None,
         num_stopped=len(stopped),
         stopped_reason=stopped[min(stopped)].reason if stopped else None,
         milliseconds={name: 1e3 * float(np.percentile(values.seconds, share)) for name, share in percentiles}
         if values.seconds
         else None,
-        agreement=agreement_of(labelled, values) if labelled else None,
+        agreement=agreement_of(stored, values) if is_judge else None,
     )
 
 

@@ -9,7 +9,8 @@ together, and would look like a part of a step.
 
 What is smaller than rounding shows between two folders all the same. If the server holds the weights A, its log-probs
 are A's plus rounding; if it holds B, they are B's plus rounding. Least squares over all tokens says where on the way
-from A to B they are: near 0 or near 1, with a standard error that falls with the number of tokens.
+from A to B they are: near 0 or near 1. Its error is the standard error over answers, and how far our own rounding alone
+would move it, since rounding pulls many tokens the same way.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Rounding at as many places gives 1 in the mean. Differences of independent round
 server that rounds four times as often as the same model of transformers does.
 """
 SURE = 3.0
-"""Standard errors that the server has to be away from the middle between two weights."""
+"""So many times its error the server has to be away from the middle between two weights."""
 _ROWS = 8
 """Scored at once."""
 
@@ -64,7 +65,8 @@ class Position:
     """Of the others."""
     position: float
     error: float
-    """Its standard error, over answers; infinite where the two weights give the same log-probs."""
+    """Its standard error over answers, and how far our own rounding alone moves it, added by squares: much of rounding
+    is shared by many answers. Infinite where the two weights give the same log-probs."""
 
     @property
     def is_told_apart(self) -> bool:
@@ -157,10 +159,11 @@ def judge(
     for name, values in scores.items():
         gaps = (server - values).abs()
         distances.append(Distance(name, float(gaps.mean()), float(gaps.max()), float((gaps <= within).double().mean())))
-    positions = [
-        Position(name, *_position(server - own, values - own, lengths))
-        for name, values in zip(names[1:], others, strict=True)
-    ]
+    positions = []
+    for name, values in zip(names[1:], others, strict=True):
+        position, error = _position(server - own, values - own, lengths)
+        pull, _ = _position(rounded - own, values - own, lengths)
+        positions.append(Position(name, position, math.hypot(error, pull)))
     squares = [float((server - values).square().sum()) for values in scores.values()]
     nearest = min(range(len(names)), key=squares.__getitem__)  # the first of equals
     compared = positions if nearest == 0 else [positions[nearest - 1]]

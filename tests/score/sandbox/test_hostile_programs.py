@@ -9,12 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from podsrl.score.sandbox import Limits, ProgramTests, run_tests
+from podsrl.score.sandbox import REMOTE, WEAKER, Limits, ProgramTests, remote, run_tests
+from podsrl.score.sandbox.remote import ADDRESS, service
+from podsrl.tools.attack.programs import HOSTILE, ROUGH, program
 from waiting import processes, wait_for, words_of
 
 sys.path.insert(0, str(Path(__file__).parent))
-from hostile_programs import HOSTILE
+from fusion import fusion
 
+PROGRAMS = {name: text for _, programs in HOSTILE.values() for name, text in programs.items()}
+THERE = {
+    name: text
+    for family, (_, programs) in HOSTILE.items()
+    if family not in {*ROUGH, "never answers"}
+    for name, text in programs.items()
+}
+"""What ends by itself, for the remote kind."""
 ASSERTS = ProgramTests(
     asserts=(
         "assert secret(1) == 731",
@@ -53,6 +63,7 @@ def secret(x):
 if __name__ == "__main__":
     print(secret(int(input())))
 """
+WORDS = {"NAME": "secret", "ANSWER": GOOD}
 pytestmark = pytest.mark.usefixtures("bubblewrap")
 
 
@@ -64,19 +75,34 @@ def test_an_honest_program_is_paid() -> None:
     assert run_all(GOOD, Limits()) == [[True] * 5, [True] * 4, [True] * 2]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_hostile_program_is_not_paid_and_does_nothing_outside(name: str, tmp_path: Path) -> None:
     mark = (16 << 20) + os.getpid()  # the limit of its disk, so that command lines show whose they are
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         words = {"OUTSIDE": str(tmp_path), "PORT": str(server.getsockname()[1]), "MARK": str(mark)}
-        program = HOSTILE[name]
-        for word, value in words.items():
-            program = program.replace(word, value)
-        results = run_all(program, Limits(seconds=0.7, disk_bytes=mark))
+        results = run_all(program(PROGRAMS[name], words | WORDS), Limits(seconds=0.7, disk_bytes=mark))
         with pytest.raises(BlockingIOError):
             server.accept()
     assert not any(map(any, results)), results
     assert [len(results[0]), len(results[2])] == [5, 2]
     assert not any(tmp_path.iterdir())
     wait_for(lambda: not [pid for pid in processes() if str(mark) in " ".join(words_of(pid))], seconds=5)
+
+
+@pytest.mark.parametrize("name", THERE)
+def test_a_service_pays_for_none_either(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"OUTSIDE": str(tmp_path), "PORT": "9", "MARK": "60"}
+    with fusion() as there:
+        monkeypatch.setenv(ADDRESS, there.url)
+        monkeypatch.setattr(remote, "MAX_ROUNDS", 20)
+        service.cache_clear()
+        results = run_tests(program(THERE[name], words | WORDS), ASSERTS, limits=Limits(seconds=0.7), kind=REMOTE)
+    assert results == [False] * 5 and there.bodies
+
+
+@pytest.mark.parametrize("name", ["connects", "reads passwords"])
+def test_what_must_not_be_possible_is_paid_where_it_is(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        words = {"PORT": str(server.getsockname()[1]), **WORDS}
+        assert run_tests(program(PROGRAMS[name], words), ASSERTS, kind=WEAKER) == [True] * 5

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+from podsrl.config.elsewhere import OF_THIS_PROCESS
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
 from podsrl.generate.base import Setting
@@ -15,14 +16,6 @@ from podsrl.integrations.tinker.generator import TinkerGenerator
 from podsrl.integrations.tinker.service import Service
 from podsrl.update import LossSpec, Updater, resolve_algorithm
 
-_HERE = (
-    *("lora", "model.dtype", "model.device", "model.attention", "model.matmul", "model.dropout"),
-    *("model.gradient_checkpointing", "model.load_in_4bit"),
-    *("rollouts.num_slots", "rollouts.kv_cache_bytes", "rollouts.scheduler"),
-    *("optim.name", "optim.micro_batch_tokens", "optim.packing", "optim.prefix_sharing", "optim.logprob_chunk_tokens"),
-    *("scale.strategy", "scale.generators", "scale.ray"),
-)
-"""Options of a model in this process: the service decides these."""
 _NOT_THERE = (
     *("rollouts.temperature", "rollouts.top_p", "rollouts.top_k", "rollouts.min_p", "rollouts.stop_strings"),
     *("loss.kl_beta", "correct"),
@@ -101,7 +94,9 @@ def check_config(config: RunConfig) -> None:
         UsageError: it names every option that it would otherwise ignore.
     """
     default = RunConfig()
-    here, there = ([key for key in keys if _at(config, key) != _at(default, key)] for keys in (_HERE, _NOT_THERE))
+    here, there = (
+        [key for key in keys if _at(config, key) != _at(default, key)] for keys in (OF_THIS_PROCESS, _NOT_THERE)
+    )
     if here:
         raise UsageError(
             f"rollouts.generator = 'tinker' with {_named(config, here)}: these are of a model in this process, and the "

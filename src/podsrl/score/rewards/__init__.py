@@ -28,6 +28,8 @@ REWARDS: Table[Reward] = Table(
         "tag_share": "podsrl.score.rewards.paper:tag_share",
         "code_tests": "podsrl.score.rewards.code:code_tests",
         "code_share": "podsrl.score.rewards.code:code_share",
+        "remote_code_tests": "podsrl.score.rewards.code:remote_code_tests",
+        "remote_code_share": "podsrl.score.rewards.code:remote_code_share",
         "weaker_code_tests": "podsrl.score.rewards.code:weaker_code_tests",
         "weaker_code_share": "podsrl.score.rewards.code:weaker_code_share",
     }
@@ -40,7 +42,10 @@ BOUNDS = (0.0, 1.0)
 ALGEBRA = frozenset({"math_correct", "any_correct", "boxed_correct"})
 """Rewards of the table that load sympy."""
 
-CODE = frozenset({"code_tests", "code_share", "weaker_code_tests", "weaker_code_share"})
+REMOTE = frozenset({"remote_code_tests", "remote_code_share"})
+"""Rewards of the table that ask a service: where it gives no value, the completion is not wrong."""
+
+CODE = frozenset({"code_tests", "code_share", "weaker_code_tests", "weaker_code_share"}) | REMOTE
 """Rewards of the table that run programs, on tests that stand in a task's columns; the others read no columns."""
 
 SLOW = ALGEBRA | CODE

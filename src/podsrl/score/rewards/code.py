@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from podsrl.errors import UsageError, short
-from podsrl.score.sandbox import BWRAP, WEAKER, ProgramTests, require, run_tests
+from podsrl.score.sandbox import BWRAP, REMOTE, WEAKER, ProgramTests, require, run_tests
 from podsrl.types import Task
 
 _FENCE = "```"
@@ -52,9 +52,19 @@ def weaker_code_share(task: Task, completion: str) -> float:
     return _share(task, completion, WEAKER)
 
 
+def remote_code_tests(task: Task, completion: str) -> float:
+    """The value of `code_tests`, from a SandboxFusion service. PodsError: the service fails, which is no value."""
+    return float(_share(task, completion, REMOTE) == 1)
+
+
+def remote_code_share(task: Task, completion: str) -> float:
+    """The value of `code_share`, from a SandboxFusion service. PodsError: the service fails, which is no value."""
+    return _share(task, completion, REMOTE)
+
+
 def check_sandbox(name: str) -> None:
     """UsageError: the reward of that name cannot run programs on this machine."""
-    require(WEAKER if name.startswith(WEAKER) else BWRAP)
+    require(next((kind for kind in (WEAKER, REMOTE) if name.startswith(kind)), BWRAP))
 
 
 def find_code(completion: str) -> str | None:

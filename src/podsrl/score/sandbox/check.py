@@ -8,7 +8,7 @@ import sys
 from functools import cache
 
 from podsrl.errors import UsageError, one_line
-from podsrl.score.sandbox.process import BWRAP, bwrap, options, python
+from podsrl.score.sandbox.process import BWRAP, REMOTE, bwrap, options, python
 from podsrl.score.sandbox.verdicts import ProgramTests, run_tests
 
 _PROBE_SECONDS = 30.0
@@ -18,6 +18,10 @@ _OR = "or name the reward 'weaker_code_tests', which runs them with limits alone
 
 def require(kind: str) -> None:
     """Check that programs can be run in this kind of sandbox. UsageError: they cannot."""
+    if kind == REMOTE:
+        if run_tests("print(input())", ProgramTests(pairs=(("1", "1"),)), kind=REMOTE) != [True]:
+            raise UsageError("the sandbox service runs no Python: wanted SandboxFusion with Python 3.9 or newer")
+        return
     python()
     if kind == BWRAP and (problem := _problem()):
         raise UsageError(problem)

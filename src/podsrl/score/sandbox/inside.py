@@ -3,6 +3,7 @@
     serve   holds a program's functions, and calls them for the tests
     judge   holds the tests, and calls the program's functions in the other sandbox: it alone says what has passed
     run     runs a program once for each standard input, and gives what it printed
+    taped   does one of these on a service, which gives nothing but what a whole program printed (`Tape`)
 
 `serve` and `judge` share nothing but a socket. Over it go plain values (None, bool, int, float, complex, str, bytes,
 list, tuple, set, frozenset, dict), and numbers that stand for objects of the other side: `Remote`. So a program never
@@ -81,6 +82,58 @@ class Line:
         left = self._seconds_left()
         if left <= 0 or not any(select.select([] if is_writing else ends, ends if is_writing else [], [], left)):
             raise TimeoutError
+
+
+class Tape:
+    """Takes the place of a `Line` where the two sides never run at once: each runs again whenever the other has spoken.
+
+    What is said is written down, as one line with `mark`. Where `heard` is at its end, the process ends, so that what
+    runs cannot tell. Tests go on with a notice ("w") and EOFError: what they ask from there on is what they will
+    probably ask next.
+
+    Args:
+        heard: all that the other side has said so far.
+        guesses: what it will probably answer, by what is asked; one that is taken is written down ("g").
+        is_gone: it will say no more.
+        goes_on: these are the tests.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        mark: str,
+        heard: "list[bytes]",
+        guesses: "dict[bytes, bytes] | None" = None,
+        is_gone: bool = False,
+        goes_on: bool = False,
+    ) -> None:
+        self._descriptor, self._mark, self._heard, self._guesses = descriptor, mark, heard, guesses or {}
+        self._is_gone, self._goes_on, self._asked = is_gone, goes_on, b""
+
+    def send(self, form: bytes) -> None:
+        self._asked = form
+        self._note(self._mark, form)
+
+    def receive(self) -> bytes:
+        if self._heard:
+            return self._heard.pop(0)
+        if self._asked in self._guesses:
+            guess = self._guesses[self._asked]
+            self._note("g", guess)
+            return guess
+        if not self._goes_on:
+            os._exit(0)
+        if not self._is_gone:
+            self._is_gone, self._guesses = True, {}
+            self._note("w", b"")
+        raise EOFError
+
+    def _note(self, mark: str, form: bytes) -> None:
+        import binascii
+
+        rest = memoryview(mark.encode() + binascii.b2a_base64(form))
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
 
 
 def encode(value: "Any", refer: "Any" = None, depth: int = 0) -> bytes:
@@ -227,7 +280,7 @@ class Peer:
             objects but functions: a program must not get hold of the tests by the attributes of something.
     """
 
-    def __init__(self, line: Line, objects: "list[Any]", is_program: bool) -> None:
+    def __init__(self, line: "Line | Tape", objects: "list[Any]", is_program: bool) -> None:
         self._line, self._objects, self._is_program = line, objects, is_program
 
     def ask(self, what: str, *given: "Any") -> "Any":
@@ -242,7 +295,7 @@ class Peer:
         return value
 
     def _ask(self, what: str, given: "tuple[Any, ...]") -> "tuple[Any, Any]":
-        self._line.send(self._encode(("ask", what, given)))
+        self._line.send(self.form(what, given))
         while True:
             kind, *rest = self._decode(self._line.receive())
             if kind == "ask":
@@ -253,6 +306,10 @@ class Peer:
             else:
                 name, text = rest
                 raise exception(name, text)
+
+    def form(self, what: str, given: "tuple[Any, ...]") -> bytes:
+        """How something is asked for."""
+        return self._encode(("ask", what, given))
 
     def serve(self) -> "NoReturn":
         """Answer questions until the other side is gone, which EOFError says."""
@@ -373,6 +430,27 @@ def limit(limits: "list[int]") -> None:
         pass
 
 
+def taped() -> None:
+    """Do what standard input says, in its one line, with `Tape`s that write to standard output."""
+    import binascii
+
+    role, name, limits, content = decode(binascii.a2b_base64(sys.stdin.buffer.read()))
+    output, nothing = os.dup(1), os.open("/dev/null", os.O_RDWR)
+    os.write(output, name.encode() + b"\n")
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    os.close(nothing)
+    max_output, *limits = limits
+    limit(limits)
+    if role == "serve":
+        serve(Tape(output, "s", content))
+    elif role == "judge":
+        tests, heard, guesses, is_gone = content
+        judge(Tape(output, "v", [encode(tests)]), Tape(output, "s", heard, guesses, is_gone, goes_on=True))
+    else:
+        run(Tape(output, "s", [encode(content)]), max_output)
+
+
 def load(code: str, name: str) -> "Any":
     """A program as a module of that name."""
     import builtins
@@ -384,7 +462,7 @@ def load(code: str, name: str) -> "Any":
     return module
 
 
-def serve(line: Line) -> None:
+def serve(line: "Line | Tape") -> None:
     """Load the program that comes first, then answer the tests."""
     code = decode(line.receive())
     try:
@@ -397,7 +475,7 @@ def serve(line: Line) -> None:
     Peer(line, [module], is_program=True).serve()
 
 
-def judge(line: Line, program: Line) -> None:
+def judge(line: "Line | Tape", program: "Line | Tape") -> None:
     """Run the tests that come first, and tell how many there are and then whether each has passed."""
     tests = decode(line.receive())
     program.send(encode(tests["program"]))
@@ -498,7 +576,7 @@ def _has_passed(call: "Any") -> bool:
     return True
 
 
-def run(line: Line, max_output: int) -> None:
+def run(line: "Line | Tape", max_output: int) -> None:
     """Run the program that comes first once for each input, and tell (exit code, output, whether it was cut)."""
     code, inputs = decode(line.receive())
     for text in inputs:
@@ -568,18 +646,21 @@ def _main(code: str) -> int:
 
 
 if __name__ == "__main__":
-    # ROLE DESCRIPTOR OTHER MAX_OUTPUT MEMORY PROCESSES FILE_SIZE CPU_SECONDS
+    # "taped", or ROLE DESCRIPTOR OTHER MAX_OUTPUT MEMORY PROCESSES FILE_SIZE CPU_SECONDS
     role, *numbers = sys.argv[1:]
-    first, second, max_output, *limits = map(int, numbers)
-    limit(limits)
     sys.argv = [""]
     try:
-        if role == "serve":
-            serve(Line(first))
-        elif role == "judge":
-            judge(Line(first), Line(second))
+        if role == "taped":
+            taped()
         else:
-            run(Line(first), max_output)
+            first, second, max_output, *limits = map(int, numbers)
+            limit(limits)
+            if role == "serve":
+                serve(Line(first))
+            elif role == "judge":
+                judge(Line(first), Line(second))
+            else:
+                run(Line(first), max_output)
     except EOFError:
         pass
     os._exit(0)  # without waiting for a program's threads

@@ -24,16 +24,17 @@ from typing import Any
 
 from podsrl.errors import UsageError
 
-BWRAP, WEAKER = "bwrap", "weaker"
-"""Kinds of sandbox. The weaker one keeps a program neither from reading files nor from the network, and not from other
-processes of the same user: it is for programs that one would run by hand."""
+BWRAP, WEAKER, REMOTE = "bwrap", "weaker", "remote"
+"""Kinds of sandbox; the remote one is a service's (remote.py). The weaker one keeps a program neither from reading
+files nor from the network, and not from other processes of the same user: it is for programs that one would run by
+hand."""
 _FOLDER = "/work"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/nix/store")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _SYSTEM_PYTHON = "/usr/bin/python3"
 _FIRST_USER, _NUM_USERS = 61_184, 4_096
 """Ids of users that no distribution gives to anybody; systemd draws from them for services."""
-_SETTINGS = {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": _FOLDER}
+SETTINGS = {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": _FOLDER}
 """All of the environment. With one seed of hashes a program gives the same in every run."""
 
 
@@ -55,7 +56,7 @@ class Limits:
 
 def options(folder: str | None = None) -> dict[str, Any]:
     """Options of `subprocess.Popen` for a program; of root's, as a user who owns nothing but that folder."""
-    found: dict[str, Any] = {"env": _SETTINGS | ({} if folder is None else {"HOME": folder}), "cwd": folder or "/"}
+    found: dict[str, Any] = {"env": SETTINGS | ({} if folder is None else {"HOME": folder}), "cwd": folder or "/"}
     if os.geteuid() == 0:
         user = _FIRST_USER + os.getpid() % _NUM_USERS
         if folder is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from podsrl.errors import UsageError
 from podsrl.score.sandbox.inside import Line, decode, encode
-from podsrl.score.sandbox.process import BWRAP, Limits, Sandbox
+from podsrl.score.sandbox.process import BWRAP, REMOTE, Limits, Sandbox
 
 _MAX_TESTS = 100_000
 
@@ -68,13 +68,16 @@ class ProgramTests:
 def run_tests(program: str, tests: ProgramTests, *, limits: Limits = Limits(), kind: str = BWRAP) -> list[bool]:  # noqa: B008
     """Whether a program passes each of its tests; those that the limits left no time for have failed.
 
-    A file of tests that a program cannot be tried on counts as one test.
+    A file of tests that a program cannot be tried on counts as one test. PodsError: the service of the remote kind
+    fails.
 
     Example:
         >>> tests = ProgramTests(asserts=("assert double(2) == 4", "assert double(3) == 6"))
         >>> run_tests("def double(x): return x * x", tests, kind="weaker")
         [True, False]
     """
+    if kind == REMOTE:
+        return _elsewhere(program, tests, limits)
     end = time.monotonic() + limits.seconds
     results, number = list[bool](), len(tests.pairs or tests.asserts) or 1
     with ExitStack() as stack:
@@ -101,11 +104,7 @@ def _pairs(
     line = Line(ours.fileno(), left)
     line.send(encode((program, [given for given, _ in tests.pairs])))
     for _, wanted in tests.pairs:
-        match _value(line):
-            case (0, bytes(output), False):
-                yield _lines(output.decode("utf-8", "replace")) == _lines(wanted)
-            case _:
-                yield False
+        yield _is_wanted(_value(line), wanted)
 
 
 def _others(
@@ -118,15 +117,45 @@ def _others(
     _start(stack, "serve", [of_program], limits, kind)
     _start(stack, "judge", [theirs, of_tests], limits, kind)
     line = Line(ours.fileno(), left)
-    content: dict[str, Any] = {"program": program, "asserts": [*tests.asserts], "text": tests.text}
-    content |= {"setup": tests.setup, "names": tests.names, "modules": tests.modules, "entry": tests.entry_point}
-    line.send(encode(content))
+    line.send(encode(_content(program, tests)))
     number = _value(line)
-    if type(number) is not int or not 0 < number <= _MAX_TESTS:
+    if not _is_number(number):
         return
     yield number
     for _ in range(number):
         yield _value(line) is True
+
+
+def _elsewhere(program: str, tests: ProgramTests, limits: Limits) -> list[bool]:
+    """The results of `run_tests` from a service."""
+    from podsrl.score.sandbox.remote import judged_there, printed_there
+
+    if tests.pairs:
+        found = printed_there(program, [given for given, _ in tests.pairs], limits)
+        return [_is_wanted(value, wanted) for value, (_, wanted) in zip(found, tests.pairs, strict=True)]
+    number, *passed = judged_there(_content(program, tests), limits) or [0]
+    number = number if _is_number(number) else len(tests.asserts) or 1
+    results = [is_passed is True for is_passed in passed[:number]]
+    return results + [False] * (number - len(results))
+
+
+def _content(program: str, tests: ProgramTests) -> dict[str, Any]:
+    """What `inside.judge` gets."""
+    content: dict[str, Any] = {"program": program, "asserts": [*tests.asserts], "text": tests.text}
+    return content | {"setup": tests.setup, "names": tests.names, "modules": tests.modules, "entry": tests.entry_point}
+
+
+def _is_number(value: object) -> bool:
+    """Of tests."""
+    return type(value) is int and 0 < value <= _MAX_TESTS
+
+
+def _is_wanted(value: object, wanted: str) -> bool:
+    """Whether a run has ended well, and printed that."""
+    match value:
+        case (0, bytes(output), False):
+            return _lines(output.decode("utf-8", "replace")) == _lines(wanted)
+    return False
 
 
 def _sockets(stack: ExitStack) -> tuple[socket.socket, socket.socket]:

@@ -11,7 +11,8 @@ from podsrl.lib.callbacks import Progress, no_progress
 from podsrl.score.base import Rows
 from podsrl.score.panel import Panel
 from podsrl.tools.attack.families import FAMILIES, Hack, make_hacks
-from podsrl.tools.attack.forms import FORMS, Form, filled
+from podsrl.tools.attack.forms import BLOCK, FORMS, Form, filled
+from podsrl.tools.attack.programs import CONFINED, ROUGH, places
 from podsrl.tools.attack.result import AttackResult, FamilyCount, Finding, RewardAttack
 from podsrl.tools.attack.target import Target, target_of
 from podsrl.tools.attack.verdict import Baseline, Nature, baseline_of, mean_baseline, nature_of, paid_forms
@@ -51,23 +52,29 @@ def attack_rewards(
         RewardError: a function breaks its contract, or cannot be loaded by a worker process.
     """
     targets = [target_of(task) for task in tasks]
-    forms = {**FORMS, **({OWN_FORM: own_form} if own_form else {})}
+    has_programs = any(target.kind == "program" for target in targets)
+    forms = {**FORMS, **(BLOCK if has_programs else {}), **({OWN_FORM: own_form} if own_form else {})}
     honest = [(target, form, is_right) for target in targets for form in forms for is_right in (True, False)]
     honest_texts = [
         filled(forms[form], target.answer if is_right else target.wrong[0]) for target, form, is_right in honest
     ]
-    with Panel(
-        dict.fromkeys(rewards, "--reward"),
-        num_workers=num_workers,
-        timeout_seconds=timeout_seconds,
-        batch_timeout_seconds=batch_timeout_seconds,
-    ) as panel:
+    with (
+        Panel(
+            dict.fromkeys(rewards, "--reward"),
+            num_workers=num_workers,
+            timeout_seconds=timeout_seconds,
+            batch_timeout_seconds=batch_timeout_seconds,
+        ) as panel,
+        places() as words,
+    ):
         progress(0, 1, "honest completions")
         honest_rows = _rows([target for target, _, _ in honest], honest_texts)
         judged = _judge_all(panel, rewards, honest_rows, lambda done: None)
         known = {name: _honest_values(honest, outcomes) for name, outcomes in judged.items()}
         paid = _paid(known)
-        hacks = make_hacks(targets, {name: form for name, form in forms.items() if name in paid})
+        in_use = {name: form for name, form in forms.items() if name in paid}
+        left_out = () if CONFINED.issuperset(rewards) else ROUGH
+        hacks = make_hacks(targets, in_use, words=words, left_out=left_out)
         rows = _rows([hack.target for hack in hacks], [hack.text for hack in hacks])
         what = f"{len(hacks):,} hacks"
         found = _judge_all(panel, rewards, rows, lambda done: progress(done, len(hacks) * len(rewards), what))

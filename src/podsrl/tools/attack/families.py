@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from podsrl.tools.attack import computed
 from podsrl.tools.attack.forms import FORMS, Form, filled, written
+from podsrl.tools.attack.programs import HOSTILE, program
 from podsrl.tools.attack.target import Target
 from podsrl.tools.attack.verdict import Nature
 from podsrl.tools.attack.words import fill
@@ -54,6 +55,17 @@ class Family:
             for name, text in self._filled(target):
                 if not (self.is_never_right and _is_right(target, text)):
                     yield name, text
+
+    def is_for(self, target: Target) -> bool:
+        """Whether it has a meaning for a question; for one that a program answers, few have."""
+        if target.kind == "program" or self.is_of_programs:
+            return target.kind == "program" and (self.is_of_programs or self.may_break)
+        return True
+
+    @property
+    def is_of_programs(self) -> bool:
+        """Whether its texts are programs."""
+        return self.kinds == frozenset({"program"})
 
     def concerns(self, nature: Nature) -> bool:
         """Whether it is tried on a reward of that nature."""
@@ -112,18 +124,41 @@ def _families() -> Iterator[Family]:
         yield from (_family(kind, entry) for entry in entries)
 
 
-FAMILIES = tuple(_families())
+FAMILIES = (
+    *_families(),
+    *(
+        Family(
+            name=name,
+            why=why,
+            texts=tuple(programs.items()),
+            kinds=frozenset({"program"}),
+            is_placed=True,
+            max_questions=1,  # some take the whole time limit
+        )
+        for name, (why, programs) in HOSTILE.items()
+    ),
+)
 
 
-def make_hacks(targets: Sequence[Target], forms: Mapping[str, Form]) -> list[Hack]:
+def make_hacks(
+    targets: Sequence[Target],
+    forms: Mapping[str, Form],
+    *,
+    words: Mapping[str, str] | None = None,
+    left_out: Collection[str] = (),
+) -> list[Hack]:
     """Make all hacks, in the order of the families, each text once per question; no text that is honest and right.
 
     Families with `is_placed` write in the forms in turn; without a form they make nothing.
+
+    Args:
+        words: what stands for places in hostile programs (`programs.places`).
+        left_out: names of families.
     """
     found: dict[tuple[int, str], Hack] = {}
     for family in FAMILIES:
-        for place, target in asked(family, targets):
-            for name, text in _texts(family, target, forms, place):
+        for place, target in asked(family, targets) if family.name not in left_out else ():
+            for name, text in _texts(family, target, forms, place, words or {}):
                 if text not in honest_texts(target):
                     found.setdefault((place, text), Hack(family=family, name=name, target=target, text=text))
     return list(found.values())
@@ -131,7 +166,7 @@ def make_hacks(targets: Sequence[Target], forms: Mapping[str, Form]) -> list[Hac
 
 def asked(family: Family, targets: Sequence[Target]) -> list[tuple[int, Target]]:
     """The questions that a family is tried on, with their places: evenly spread, those with a number first."""
-    found = list(enumerate(targets))
+    found = [(place, target) for place, target in enumerate(targets) if family.is_for(target)]
     if family.max_questions is None or len(found) <= family.max_questions:
         return found
     found.sort(key=lambda pair: pair[1].kind != "number")
@@ -143,10 +178,14 @@ def honest_texts(target: Target) -> dict[str, str]:
     return {written(form, target.answer): form for form in FORMS}
 
 
-def _texts(family: Family, target: Target, forms: Mapping[str, Form], place: int) -> Iterator[tuple[str, str]]:
+def _texts(
+    family: Family, target: Target, forms: Mapping[str, Form], place: int, words: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     if family.is_placed and family.knows_answer and target.kind == "empty":
         return
+    words = {**words, "NAME": target.function, "ANSWER": target.answer}
     for number, (name, text) in enumerate(family.make(target)):
+        text = program(text, words) if family.name in HOSTILE else text
         if not family.is_placed:
             yield name, text
         elif forms:

@@ -20,6 +20,8 @@ FORMS: Mapping[str, Form] = {
     "hashes": (f"{THOUGHT}\n#### ", ""),
     "bare": ("", ""),
 }
+BLOCK: Mapping[str, Form] = {"block": (f"{THOUGHT}\n```python\n", "\n```")}
+"""Of a program."""
 
 
 def written(form: str, answer: str) -> str:

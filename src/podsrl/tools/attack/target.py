@@ -10,13 +10,16 @@ from typing import Literal
 
 from podsrl.types import Task
 
-Kind = Literal["number", "percent", "fraction", "choice", "text", "tuple", "set", "interval", "expression", "empty"]
+Kind = Literal[
+    "number", "percent", "fraction", "choice", "text", "tuple", "set", "interval", "expression", "program", "empty"
+]
 """A list without brackets is a set: its order may not count."""
 
 _NUMBER = r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?"
 _FRACTION = re.compile(r"(-?)(?:\\[dt]?frac\{(-?\d+)\}\{(\d+)\}|(\d+)\s*/\s*(\d+))")
 _CHOICE = re.compile(r"(?:\\text\{)?\(?([A-J])\)?\}?")
 _WORDS = re.compile(r"(?:\\text\{)?[^\W_][\w\s'’.-]*\}?")
+_PROGRAM = re.compile(r"^(?:async +)?def +(\w+) *\(|^ *print *\(", re.MULTILINE)
 _OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 _OTHER_WORDS = ("nothing", "Monday", "green", "the other one")
 _MAX_CHARACTERS = 300
@@ -49,6 +52,11 @@ class Target:
         """The answer's value, where it is written as a whole number."""
         is_whole = self.kind == "number" and self.value is not None and self.value.denominator == 1
         return int(self.value or 0) if is_whole and "." not in self.answer else None
+
+    @property
+    def function(self) -> str:
+        """The first one that a program defines, which the tests probably call."""
+        return function_of(self.answer)
 
     def is_answer(self, text: str) -> bool:
         """Whether a text is the right answer and nothing else, however it is written.
@@ -83,12 +91,16 @@ def kind_of(answer: str) -> Kind:
     r"""The kind of answer that a reference is.
 
     Example:
+        >>> kind_of("def f(x): return x")
+        'program'
         >>> [kind_of(text) for text in ("1,234", "50%", r"\frac12", r"\frac{1}{2}", "(C)", "[1, 2)", "x+1", "red")]
         ['number', 'percent', 'expression', 'fraction', 'choice', 'interval', 'expression', 'text']
     """
     text = _bare(answer)
     if not text:
         return "empty"
+    if _PROGRAM.search(answer):
+        return "program"
     if number_of(text) is not None:
         return "percent" if text.endswith("%") else "fraction" if _FRACTION.fullmatch(text) else "number"
     if _CHOICE.fullmatch(text):
@@ -99,6 +111,16 @@ def kind_of(answer: str) -> Kind:
         is_bracketed = text[0] in "[(" and text[-1] in ")]"
         return "set" if not is_bracketed else "tuple" if (text[0], text[-1]) == ("(", ")") else "interval"
     return "text" if _WORDS.fullmatch(text) and re.search(r"[^\W\d]{2}", text) else "expression"
+
+
+def function_of(program: str) -> str:
+    """The name of the first function that a program defines.
+
+    Example:
+        >>> function_of("import math; half = 0.5\\ndef twice(x): return 2 * x")
+        'twice'
+    """
+    return next((name for name in _PROGRAM.findall(program) if name), "solve")
 
 
 def number_of(text: str) -> Fraction | None:
@@ -170,6 +192,10 @@ def _neighbours(kind: Kind, answer: str) -> Iterator[str]:
         yield from _other_lists(answer)
     elif kind == "text":
         yield from _other_words(answer)
+    elif kind == "program":
+        yield from (
+            f"def {function_of(answer)}(*given, **named):\n    {body}" for body in ("pass", "return 7", "raise")
+        )
     elif kind == "expression":
         yield from (f"{answer}+1", f"{answer}+2", f"{answer}-1")
 
