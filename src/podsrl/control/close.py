@@ -34,8 +34,8 @@ def is_certain(rewards: Sequence[float], num_kept: int, lowest: float, highest: 
 class Certain:
     """A group ends where the choice of max-variance or max-signal is certain: no reward of its others can change it.
 
-    That is so as soon as ⌊m/2⌋ of its rewards are the highest that there can be and ⌈m/2⌉ the lowest, and not before:
-    docs/selection-proofs.md proves both. So selections, samples and updates are those without it, and only the rollouts
+    That is so as soon as ⌊m/2⌋ of its rewards are the highest that there can be and ⌈m/2⌉ the lowest, and with
+    max-variance not before: docs/selection-proofs.md proves it. So selections, samples and updates are those without it, and only the rollouts
     that the rule would drop anyway are fewer.
 
     Where a reward lies outside of its bounds, the bounds are wrong and nothing was certain: a warning names the
