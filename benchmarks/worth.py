@@ -23,10 +23,10 @@ from itertools import pairwise, product
 from benchmarks import command, files, runs
 from benchmarks.figures.markdown import table
 from benchmarks.paired import Json, over_text, speedup
-from benchmarks.runs import MARKS, Limits, Log, cost, facts_of, time_of
+from benchmarks.runs import MARKS, Limits, cost, facts_of, time_of
 from benchmarks.timing import Say
 from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, SIGNAL, Cell
-from benchmarks.when_pods_helps.grid import ACCURACY, RATES, STARTS, plan_of
+from benchmarks.when_pods_helps.grid import ACCURACY, RATES, STARTS, plan_of, stored_tuning
 
 ARMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "PODS 64 → 16": (64, 16, ()),
@@ -80,11 +80,8 @@ def cells() -> list[Cell]:
 
 
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
-    """Make the missing runs, then sum up all that there are. The map's tuning runs count: steps hang on no machine."""
+    """Make the missing runs, then sum up all that there are. The map's tuning runs count."""
     quick = [cell for cell in cells() if (cell.start, cell.kl, cell.digits) == ("4%", 0.0, 2)][:3]
-    elsewhere: Json = {}
-    for stored in sorted(files.RESULTS.glob("*/when_pods_helps/tuning.jsonl")):
-        elsewhere = Log(stored).records | elsewhere
     records, _ = runs.make(
         plan_of(cells()),
         "worth",
@@ -92,7 +89,7 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
         say,
         dict.fromkeys(quick, _QUICK_LIMITS),
         of=lambda cell: cell.start in (options.starts or STARTS),
-        tuned_elsewhere=elsewhere,
+        tuned_elsewhere=stored_tuning(),
     )
     return {"quick": options.quick, **summarize(records)}
 

@@ -46,6 +46,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "memory": by_its_page("memory", "benchmarks.memory:page"),
     "judges": by_its_page("judges", "benchmarks.judges.labelled:page"),
     **{name: by_its_page(name, "benchmarks.claims:table") for name in ("claims", "claims-rare", "claims-sums")},
+    "choice": by_its_page("choice", "benchmarks.choice:page"),
     "worth": by_its_page("worth", "benchmarks.worth:page"),
     "worth-wanted": by_its_page("worth", "benchmarks.worth:wanted"),
     "worth-gains": by_its_page("worth", "benchmarks.worth:gains"),

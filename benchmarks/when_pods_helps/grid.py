@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from benchmarks import files
+from benchmarks.paired import Json
 from benchmarks.runs import Limits, Log, Plan, best_rate
 from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, Cell
 
@@ -108,3 +110,11 @@ def limits(cell: Cell, log: Log, tuning: Log) -> Limits:
 def plan_of(cells: Sequence[Cell]) -> Plan[Cell]:
     """Each arm at its own rate, given up by the seconds of the reference."""
     return Plan(runs=cells, tuned=tuning_runs, limits=limits)
+
+
+def stored_tuning() -> dict[str, Json]:
+    """The map's tuning runs by key, of every processor: steps hang on no machine."""
+    found: dict[str, Json] = {}
+    for stored in sorted(files.RESULTS.glob("*/when_pods_helps/tuning.jsonl")):
+        found = Log(stored).records | found
+    return found

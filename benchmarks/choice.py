@@ -1,0 +1,238 @@
+"""Which part of PODS is worth what: the choice, the smaller update, the centring; and which of equals to keep.
+
+    python -m benchmarks choice                 all runs that are missing: an hour
+    python -m benchmarks choice --minutes 30    those that fit, seed by seed; the same command goes on
+    python -m benchmarks choice --minutes 0     none: the tables of what is there
+    python -m benchmarks choice --out benchmarks/results/amd-zen-3/choice    goes on with those that are stored
+    python -m benchmarks choice --quick         a short run of each arm, nothing tuned, nothing kept
+
+All of this was decided before the runs:
+
+- Task: the recipe `pods` (sums of two digits, 4 % correct at the start, no KL penalty, 8 prompts per step), n = 64 and
+  m = 16. The arms differ in what `ARMS` says and in the rate, and in nothing else.
+- Arms: PODS; *random*, 16 of the 64 at random; *advantages of all 64*, PODS's rows with advantages from the rewards of
+  all 64; *mask*, the same rows with the same advantages, where all 64 rows of every prompt go through the model and
+  the others count nothing; GRPO with 16 and with 64; and PODS with each `select.ties`. The update skips rows whose
+  advantage is 0, so the mask gives them `NOTHING`, which is lost in the rounding of the gradients beside it.
+- Rates: each arm has its best of three (3e-4, 6e-4, 1.5e-4) by the steps to 90 % on two seeds that count for nothing
+  else; the tuning runs of `when-pods-helps` count. An order of equals has the rate of PODS: it changes neither the
+  number of rows nor their advantages. GRPO 64 has 3e-4: in the map 6e-4 failed in one run of five from this start.
+- Clock: CPU seconds to 90 % decide; steps, trained tokens, and the same to 80 %, stand beside them. The 256 held-out
+  questions are the same for all, and evaluations do not count. A run ends at 40 CPU seconds.
+- Size: a factor of 1.25 is the smallest difference worth knowing. In the eight seeds of the map and of `worth` the
+  logarithm of GRPO 16 over PODS has a standard deviation of 0.20, for which six seeds give a half-width of 1.25. The
+  other arms may spread more: a verdict takes twelve seeds, and 24 are made where there is time.
+- Order: all arms of a seed, one after the other, then the next seed; the first arm rotates with the seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from benchmarks import command, runs
+from benchmarks.figures.markdown import table
+from benchmarks.paired import Json, over_text, speedup
+from benchmarks.runs import MARKS, Limits, Log, Plan, cost, facts_of, time_of
+from benchmarks.timing import Say
+from benchmarks.when_pods_helps.cells import Cell
+from benchmarks.when_pods_helps.grid import RATES, stored_tuning, tuning_runs
+from podsrl.select.groups import select_groups
+from podsrl.select.variance import max_variance
+from podsrl.types import Group, Selection
+from podsrl.update.advantage import std
+
+START, N, M = "4%", 64, 16
+PODS, RANDOM, OF_ALL, MASK = "PODS 64 → 16", "random 16 of 64", "advantages of all 64", "mask"
+TIES = {f"ties: {ties}": (f'select.ties="{ties}"',) for ties in ("short", "likely", "unlikely")}
+ARMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
+    PODS: (N, M, ()),
+    MASK: (N, N, ('loss.advantage="benchmarks.choice:masked"',)),
+    RANDOM: (N, M, ('select.rule="random"',)),
+    "GRPO 16": (M, M, ()),
+    OF_ALL: (N, M, ('loss.advantage="benchmarks.choice:of_all"',)),
+    **{name: (N, M, more) for name, more in TIES.items()},
+    "GRPO 64": (N, N, ()),
+}
+"""Name -> n, m and further options."""
+LINES = (
+    ("the choice", RANDOM, PODS),
+    ("the smaller update", MASK, OF_ALL),
+    ("the centring", OF_ALL, PODS),
+    ("update and centring", MASK, PODS),
+    ("PODS beside GRPO 16", "GRPO 16", PODS),
+    ("PODS beside GRPO 64", "GRPO 64", PODS),
+    *(("which of equals", name, PODS) for name in TIES),
+)
+"""Question, arm, and the arm over whose cost that of the first stands."""
+NOTHING = 1e-15
+"""Advantage of a row that goes through the model and counts nothing."""
+WORTH_KNOWING = 1.25
+SEEDS, NUM_DECIDE = range(30, 54), 12
+"""Those of the map, of `worth` and of tuning are none of them; and how many give a verdict."""
+CLOCKS = {"cpu_seconds": "CPU seconds", "step": "steps", "trained": "trained tokens"}
+DECIDES, OTHER = 0.9, 0.8
+LIMITS = Limits(accuracy=DECIDES, cpu_seconds=40.0)
+
+
+def of_all(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
+    """Advantages of the kept rollouts from the rewards of all valid ones of their group."""
+    return [_of_all(group)[list(own.kept)] for group, own in zip(groups, selections, strict=True)]
+
+
+def masked(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
+    """The same where max-variance keeps a rollout; elsewhere `NOTHING`, and in a group without signal."""
+    found = []
+    for advantages, own, chosen in zip(
+        of_all(groups, selections), selections, select_groups(groups, max_variance, M), strict=True
+    ):
+        counts = torch.tensor([i in chosen.kept for i in own.kept]) & (advantages != 0)
+        found.append(torch.where(counts, advantages, NOTHING))
+    return found
+
+
+def _of_all(group: Group) -> Tensor:
+    """[n]; 0 for what is not valid."""
+    is_valid = torch.tensor([rollout.is_valid for rollout in group.rollouts], dtype=torch.bool)
+    found = torch.zeros(len(is_valid), dtype=torch.float64)
+    rewards = torch.tensor([rollout.reward for rollout in group.rollouts if rollout.is_valid], dtype=torch.float64)
+    if len(rewards) > 1:
+        found[is_valid] = std(rewards)
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = runs.new_parser("choice", __doc__, quick="a short run of each arm", part="arms", parts=ARMS)
+    command.measure(parser, arguments, run)
+
+
+def cell(name: str, seed: int) -> Cell:
+    """A run of an arm; the rate is not its own yet."""
+    n, m, more = ARMS[name]
+    return Cell(start=START, num_rollouts=n, num_kept=m, more=more, rate=RATES[0], seed=seed)
+
+
+def cells() -> list[Cell]:
+    """All runs: seed by seed every arm, of which another one is first each time."""
+    names = list(ARMS)
+    turned = [(seed, names[k % len(names) :] + names[: k % len(names)]) for k, seed in enumerate(SEEDS)]
+    return [cell(name, seed) for seed, order in turned for name in order]
+
+
+def tuned(own: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | None]:
+    """The rate of a run's arm so far, and the tuning run that is to be made next; None: the rate is known."""
+    if (own.num_rollouts, own.num_kept, own.more) == ARMS["GRPO 64"]:
+        return RATES[0], None
+    return tuning_runs(replace(own, more=() if own.more in TIES.values() else own.more), tuning)
+
+
+def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
+    """Make the missing runs, then sum up all that there are."""
+    plan = Plan(runs=cells(), tuned=tuned, limits=lambda own, log, tuning: LIMITS)
+    mine = {ARMS[name] for name in options.arms or ARMS}
+    records, _ = runs.make(
+        plan,
+        "choice",
+        options,
+        say,
+        dict.fromkeys(plan.runs[: len(ARMS)], Limits(accuracy=DECIDES, steps=2)),
+        of=lambda own: (own.num_rollouts, own.num_kept, own.more) in mine,
+        tuned_elsewhere=stored_tuning(),
+    )
+    return {"quick": options.quick, **summarize(records)}
+
+
+def summarize(records: Mapping[Cell, Json]) -> Json:
+    """Of each arm its costs by seed; of each line how many times the second arm's cost the first one's is."""
+    names = {arm: name for name, arm in ARMS.items()}
+    made: dict[str, dict[int, Json]] = {name: {} for name in ARMS}
+    for own, record in records.items():
+        made[names[own.num_rollouts, own.num_kept, own.more]][own.seed] = record
+    return {
+        **facts_of(records, len(SEEDS) * len(ARMS)),
+        "arms": {name: _arm(own) for name, own in made.items() if own},
+        "lines": [
+            {"question": question, "arm": arm, "over": base, "times": times}
+            for question, arm, base in LINES
+            if (times := _times(made[arm], made[base]))
+        ],
+    }
+
+
+def _arm(own: Mapping[int, Json]) -> Json:
+    return {
+        "rate": next(iter(own.values()))["rate"],
+        "seeds": sorted(own),
+        "to": {
+            f"{target:g}": {clock: [cost(own[seed], target, clock) for seed in sorted(own)] for clock in CLOCKS}
+            for target in (OTHER, DECIDES)
+        },
+        "stages": {
+            stage: round(statistics.median(record["stages"][stage] for record in own.values()), 4)
+            for stage in ("generate", "update")
+        },
+    }
+
+
+def _times(arm: Mapping[int, Json], base: Mapping[int, Json]) -> Json:
+    """Target -> clock -> the arm's cost over the base's on the seeds of both; empty: there are none."""
+    seeds = sorted(arm.keys() & base.keys())
+    both = ([arm[seed] for seed in seeds], [base[seed] for seed in seeds])
+    return {
+        f"{target:g}": {
+            clock: speedup(*([time_of(each, target, clock) for each in own] for own in both), MARKS.growth)
+            for clock in CLOCKS
+        }
+        for target in (OTHER, DECIDES)
+        if seeds
+    }
+
+
+def verdict(found: Json) -> str:
+    """What the interval of a cost over another one says, in words.
+
+    Example:
+        >>> def of(low, high, num=12):
+        ...     return verdict({"ratios": [1.0] * num, "interval": {"low": low, "high": high}})
+        >>> of(1.1, 1.5), of(1.01, 1.2), of(0.9, 1.1), of(0.7, 1.1), of(0.5, None), of(0.5, 0.7)
+        ('dearer', 'dearer, by less than 1.25×', 'equal to within 1.25×', 'open', 'open', 'cheaper')
+        >>> of(1.1, 1.5, 3)
+        'none: 3 of 12 seeds'
+    """
+    low, high = found["interval"]["low"], found["interval"]["high"]
+    if (num := len(found["ratios"])) < NUM_DECIDE:
+        return f"none: {num} of {NUM_DECIDE} seeds"
+    is_small = high is not None and low > 1 / WORTH_KNOWING and high < WORTH_KNOWING
+    if low > 1 or (high is not None and high < 1):
+        return ("dearer" if low > 1 else "cheaper") + f", by less than {WORTH_KNOWING:g}×" * is_small
+    return f"equal to within {WORTH_KNOWING:g}×" if is_small else "open"
+
+
+def page(result: Json) -> str:
+    """The lines with their verdicts, and the arms."""
+    shown = [(DECIDES, clock) for clock in CLOCKS] + [(OTHER, "cpu_seconds")]
+    head = ["what", "arm", "over", *(f"{CLOCKS[clock]} to {target:.0%}" for target, clock in shown), "verdict"]
+    lines = []
+    for line in result["lines"]:
+        times = [line["times"][f"{target:g}"][clock] for target, clock in shown]
+        lines.append([line["question"], line["arm"], line["over"], *map(over_text, times), verdict(times[0])])
+    arms = []
+    for name, own in result["arms"].items():
+        to = own["to"][f"{DECIDES:g}"]
+        got = [[value for value in to[clock] if value is not None] for clock in CLOCKS]
+        medians = [f"{statistics.median(values):,.4g}" if values else "–" for values in got]
+        stages = [f"{own['stages'][stage]:.3f}" for stage in ("generate", "update")]
+        arms.append([name, f"{own['rate']:g}", *medians, *stages, f"{len(got[0])} of {len(to['step'])}"])
+    of_arms = ["arm", "rate", *(f"median {name}" for name in CLOCKS.values())]
+    note = (
+        f"95 % intervals over paired seeds; the verdict goes by CPU seconds to {DECIDES:.0%}. {result['num_runs']} of "
+        f"{result['num_wanted']} runs are made, of commit {', '.join(result['commits'])}; the machine's load was "
+        f"{result['max_load']:.1f} at most."
+    )
+    of_arms += ["seconds per step to generate", "to update", "runs that got there"]
+    return "\n\n".join([table(head, lines, num_left=3), table(of_arms, arms), note])
