@@ -4,7 +4,7 @@
     python -m benchmarks choice --minutes 30    those that fit, seed by seed; the same command goes on
     python -m benchmarks choice --minutes 0     none: the tables of what is there
     python -m benchmarks choice --out benchmarks/results/amd-zen-3/choice    goes on with those that are stored
-    python -m benchmarks choice --quick         a short run of each arm, nothing tuned, nothing kept
+    python -m benchmarks choice --quick         two short runs, nothing tuned, nothing kept
 
 All of this was decided before the runs:
 
@@ -14,9 +14,11 @@ All of this was decided before the runs:
   all 64; *mask*, the same rows with the same advantages, where all 64 rows of every prompt go through the model and
   the others count nothing; GRPO with 16 and with 64; and PODS with each `select.ties`. The update skips rows whose
   advantage is 0, so the mask gives them `NOTHING`, which is lost in the rounding of the gradients beside it.
-- Rates: each arm has its best of three (3e-4, 6e-4, 1.5e-4) by the steps to 90 % on two seeds that count for nothing
-  else; the tuning runs of `when-pods-helps` count. An order of equals has the rate of PODS: it changes neither the
-  number of rows nor their advantages. GRPO 64 has 3e-4: in the map 6e-4 failed in one run of five from this start.
+- Rates: each arm has the better one of 3e-4 and 6e-4 by the steps to 90 % on four seeds that count for nothing else.
+  1.5e-4 took half as many steps again for every arm, and two seeds, as in the map, gave the mask and advantages of all
+  64 two rates, which cannot be: their gradients differ by a factor alone, which AdamW takes out. So the mask has the
+  rate of these advantages. An order of equals has that of PODS: it changes neither the number of rows nor their
+  advantages. GRPO 64 has 3e-4: in the map 6e-4 failed in one run of five from this start.
 - Clock: CPU seconds to 90 % decide; steps, trained tokens, and the same to 80 %, stand beside them. The 256 held-out
   questions are the same for all, and evaluations do not count. A run ends at 40 CPU seconds.
 - Size: a factor of 1.25 is the smallest difference worth knowing. In the eight seeds of the map and of `worth` the
@@ -38,10 +40,9 @@ from torch import Tensor
 from benchmarks import command, runs
 from benchmarks.figures.markdown import table
 from benchmarks.paired import Json, over_text, speedup
-from benchmarks.runs import MARKS, Limits, Log, Plan, cost, facts_of, time_of
+from benchmarks.runs import MARKS, Limits, Log, Plan, best_rate, cost, facts_of, time_of
 from benchmarks.timing import Say
 from benchmarks.when_pods_helps.cells import Cell
-from benchmarks.when_pods_helps.grid import RATES, stored_tuning, tuning_runs
 from podsrl.select.groups import select_groups
 from podsrl.select.variance import max_variance
 from podsrl.types import Group, Selection
@@ -70,6 +71,8 @@ LINES = (
     *(("which of equals", name, PODS) for name in TIES),
 )
 """Question, arm, and the arm over whose cost that of the first stands."""
+RATES, TUNE_SEEDS, MOST_TUNING_STEPS = (3e-4, 6e-4), range(100, 104), 100
+TUNED_AS = {MASK: OF_ALL, **dict.fromkeys(TIES, PODS)}
 NOTHING = 1e-15
 """Advantage of a row that goes through the model and counts nothing."""
 WORTH_KNOWING = 1.25
@@ -107,7 +110,8 @@ def _of_all(group: Group) -> Tensor:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = runs.new_parser("choice", __doc__, quick="a short run of each arm", part="arms", parts=ARMS)
+    quick = "two short runs, nothing tuned, nothing kept"
+    parser = runs.new_parser("choice", __doc__, quick=quick, part="arms", parts=ARMS)
     command.measure(parser, arguments, run)
 
 
@@ -115,6 +119,11 @@ def cell(name: str, seed: int) -> Cell:
     """A run of an arm; the rate is not its own yet."""
     n, m, more = ARMS[name]
     return Cell(start=START, num_rollouts=n, num_kept=m, more=more, rate=RATES[0], seed=seed)
+
+
+def name_of(own: Cell) -> str:
+    """The name of a run's arm."""
+    return next(name for name, arm in ARMS.items() if arm == (own.num_rollouts, own.num_kept, own.more))
 
 
 def cells() -> list[Cell]:
@@ -126,33 +135,35 @@ def cells() -> list[Cell]:
 
 def tuned(own: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | None]:
     """The rate of a run's arm so far, and the tuning run that is to be made next; None: the rate is known."""
-    if (own.num_rollouts, own.num_kept, own.more) == ARMS["GRPO 64"]:
+    name = name_of(own)
+    if name == "GRPO 64":
         return RATES[0], None
-    return tuning_runs(replace(own, more=() if own.more in TIES.values() else own.more), tuning)
+    as_arm = TUNED_AS.get(name, name)
+    rate, run = best_rate(
+        lambda rate, seed: cell(as_arm, seed).at(rate), RATES, tuning, DECIDES, MOST_TUNING_STEPS, TUNE_SEEDS
+    )
+    return rate, run and (run[0], replace(LIMITS, steps=run[1]))
 
 
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     """Make the missing runs, then sum up all that there are."""
     plan = Plan(runs=cells(), tuned=tuned, limits=lambda own, log, tuning: LIMITS)
-    mine = {ARMS[name] for name in options.arms or ARMS}
     records, _ = runs.make(
         plan,
         "choice",
         options,
         say,
-        dict.fromkeys(plan.runs[: len(ARMS)], Limits(accuracy=DECIDES, steps=2)),
-        of=lambda own: (own.num_rollouts, own.num_kept, own.more) in mine,
-        tuned_elsewhere=stored_tuning(),
+        dict.fromkeys(plan.runs[:2], Limits(accuracy=DECIDES, steps=2)),
+        of=lambda own: name_of(own) in (options.arms or ARMS),
     )
     return {"quick": options.quick, **summarize(records)}
 
 
 def summarize(records: Mapping[Cell, Json]) -> Json:
     """Of each arm its costs by seed; of each line how many times the second arm's cost the first one's is."""
-    names = {arm: name for name, arm in ARMS.items()}
     made: dict[str, dict[int, Json]] = {name: {} for name in ARMS}
     for own, record in records.items():
-        made[names[own.num_rollouts, own.num_kept, own.more]][own.seed] = record
+        made[name_of(own)][own.seed] = record
     return {
         **facts_of(records, len(SEEDS) * len(ARMS)),
         "arms": {name: _arm(own) for name, own in made.items() if own},

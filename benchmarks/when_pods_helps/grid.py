@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from benchmarks import files
-from benchmarks.paired import Json
 from benchmarks.runs import Limits, Log, Plan, best_rate
-from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, Cell
+from benchmarks.when_pods_helps.cells import MIXED, Cell
 
 ACCURACY = Limits().accuracy
 """At which a run ends."""
@@ -19,7 +17,7 @@ RATES_OF = {
 }
 """Start, KL weight and digits -> best rates that are known from elsewhere: this one is the demo's, and
 `python -m benchmarks demo --tune` found its rates."""
-TUNED_AS: dict[tuple[str, ...], tuple[str, ...]] = {DEAR: AUTO, MIXED: ()}
+TUNED_AS: dict[tuple[str, ...], tuple[str, ...]] = {MIXED: ()}
 """Further options of an arm -> those of the arm whose rate it has; by default its own."""
 MOST_TUNING_STEPS = 400
 """Of one run."""
@@ -110,11 +108,3 @@ def limits(cell: Cell, log: Log, tuning: Log) -> Limits:
 def plan_of(cells: Sequence[Cell]) -> Plan[Cell]:
     """Each arm at its own rate, given up by the seconds of the reference."""
     return Plan(runs=cells, tuned=tuning_runs, limits=limits)
-
-
-def stored_tuning() -> dict[str, Json]:
-    """The map's tuning runs by key, of every processor: steps hang on no machine."""
-    found: dict[str, Json] = {}
-    for stored in sorted(files.RESULTS.glob("*/when_pods_helps/tuning.jsonl")):
-        found = Log(stored).records | found
-    return found
