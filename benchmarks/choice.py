@@ -23,8 +23,12 @@ All of this was decided before the runs:
   questions are the same for all, and evaluations do not count. A run ends at 40 CPU seconds.
 - Size: a factor of 1.25 is the smallest difference worth knowing. In the eight seeds of the map and of `worth` the
   logarithm of GRPO 16 over PODS has a standard deviation of 0.20, for which six seeds give a half-width of 1.25. The
-  other arms may spread more: a verdict takes twelve seeds, and 24 are made where there is time.
+  other arms may spread more: twelve seeds are made, and a verdict takes all of them.
 - Order: all arms of a seed, one after the other, then the next seed; the first arm rotates with the seed.
+
+One thing was decided after twelve seeds of all arms, by their spread. At 6e-4, the better rate of some arms, runs of
+the same arm differ by a factor of two, and one did not get there, while 3e-4 is calm. So the arms are also compared all
+at 3e-4, on the same seeds and with the same verdict.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from torch import Tensor
 
 from benchmarks import command, runs
 from benchmarks.figures.markdown import table
-from benchmarks.paired import Json, over_text, speedup
+from benchmarks.paired import Json, over_text, speedup, times_text
 from benchmarks.runs import MARKS, Limits, Log, Plan, best_rate, cost, facts_of, time_of
 from benchmarks.timing import Say
 from benchmarks.when_pods_helps.cells import Cell
@@ -72,12 +76,15 @@ LINES = (
 )
 """Question, arm, and the arm over whose cost that of the first stands."""
 RATES, TUNE_SEEDS, MOST_TUNING_STEPS = (3e-4, 6e-4), range(100, 104), 100
+TUNED, SAME = 0.0, RATES[0]
+AT = {TUNED: "each at its own rate", SAME: f"all at {SAME:g}"}
+"""Rate of a planned run -> what it says; `TUNED`: that of its arm."""
 TUNED_AS = {MASK: OF_ALL, **dict.fromkeys(TIES, PODS)}
 NOTHING = 1e-15
 """Advantage of a row that goes through the model and counts nothing."""
 WORTH_KNOWING = 1.25
-SEEDS, NUM_DECIDE = range(30, 54), 12
-"""Those of the map, of `worth` and of tuning are none of them; and how many give a verdict."""
+SEEDS, NUM_DECIDE = range(30, 42), 12
+"""Those of the map, of `worth` and of tuning are none of them; and how many a verdict takes."""
 CLOCKS = {"cpu_seconds": "CPU seconds", "step": "steps", "trained": "trained tokens"}
 DECIDES, OTHER = 0.9, 0.8
 LIMITS = Limits(accuracy=DECIDES, cpu_seconds=40.0)
@@ -115,10 +122,10 @@ def main(arguments: Sequence[str]) -> None:
     command.measure(parser, arguments, run)
 
 
-def cell(name: str, seed: int) -> Cell:
-    """A run of an arm; the rate is not its own yet."""
+def cell(name: str, seed: int, rate: float = TUNED) -> Cell:
+    """A run of an arm."""
     n, m, more = ARMS[name]
-    return Cell(start=START, num_rollouts=n, num_kept=m, more=more, rate=RATES[0], seed=seed)
+    return Cell(start=START, num_rollouts=n, num_kept=m, more=more, rate=rate, seed=seed)
 
 
 def name_of(own: Cell) -> str:
@@ -127,17 +134,17 @@ def name_of(own: Cell) -> str:
 
 
 def cells() -> list[Cell]:
-    """All runs: seed by seed every arm, of which another one is first each time."""
+    """All runs at the arms' own rates, then at the same one: seed by seed every arm, another one first each time."""
     names = list(ARMS)
     turned = [(seed, names[k % len(names) :] + names[: k % len(names)]) for k, seed in enumerate(SEEDS)]
-    return [cell(name, seed) for seed, order in turned for name in order]
+    return [cell(name, seed, rate) for rate in AT for seed, order in turned for name in order]
 
 
 def tuned(own: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | None]:
     """The rate of a run's arm so far, and the tuning run that is to be made next; None: the rate is known."""
     name = name_of(own)
-    if name == "GRPO 64":
-        return RATES[0], None
+    if own.rate != TUNED or name == "GRPO 64":
+        return own.rate or RATES[0], None
     as_arm = TUNED_AS.get(name, name)
     rate, run = best_rate(
         lambda rate, seed: cell(as_arm, seed).at(rate), RATES, tuning, DECIDES, MOST_TUNING_STEPS, TUNE_SEEDS
@@ -148,30 +155,36 @@ def tuned(own: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | None]:
 def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     """Make the missing runs, then sum up all that there are."""
     plan = Plan(runs=cells(), tuned=tuned, limits=lambda own, log, tuning: LIMITS)
-    records, _ = runs.make(
+    records, tuning = runs.make(
         plan,
         "choice",
         options,
         say,
-        dict.fromkeys(plan.runs[:2], Limits(accuracy=DECIDES, steps=2)),
+        dict.fromkeys((cell(name, SEEDS[0], SAME) for name in (PODS, MASK)), Limits(accuracy=DECIDES, steps=2)),
         of=lambda own: name_of(own) in (options.arms or ARMS),
     )
-    return {"quick": options.quick, **summarize(records)}
+    return {"quick": options.quick, **summarize(records, tuning)}
 
 
-def summarize(records: Mapping[Cell, Json]) -> Json:
+def summarize(records: Mapping[Cell, Json], tuning: Log) -> Json:
     """Of each arm its costs by seed; of each line how many times the second arm's cost the first one's is."""
-    made: dict[str, dict[int, Json]] = {name: {} for name in ARMS}
+    made: dict[float, dict[str, dict[int, Json]]] = {rate: {name: {} for name in ARMS} for rate in AT}
     for own, record in records.items():
-        made[name_of(own)][own.seed] = record
+        made[own.rate][name_of(own)][own.seed] = record
     return {
-        **facts_of(records, len(SEEDS) * len(ARMS)),
-        "arms": {name: _arm(own) for name, own in made.items() if own},
-        "lines": [
-            {"question": question, "arm": arm, "over": base, "times": times}
-            for question, arm, base in LINES
-            if (times := _times(made[arm], made[base]))
-        ],
+        **facts_of(records, len(SEEDS) * len(ARMS) * len(AT)),
+        "arms": {
+            name: {"at": [_arm(made[rate][name]) for rate in AT if made[rate][name]], "tuning": _tuning(name, tuning)}
+            for name in ARMS
+        },
+        "lines": {
+            title: [
+                {"question": question, "arm": arm, "over": base, "times": times}
+                for question, arm, base in LINES
+                if (times := _times(made[rate][arm], made[rate][base]))
+            ]
+            for rate, title in AT.items()
+        },
     }
 
 
@@ -187,6 +200,16 @@ def _arm(own: Mapping[int, Json]) -> Json:
             stage: round(statistics.median(record["stages"][stage] for record in own.values()), 4)
             for stage in ("generate", "update")
         },
+    }
+
+
+def _tuning(name: str, tuning: Log) -> dict[str, list[float | None]]:
+    """Rate -> steps to the accuracy on the tuning seeds, None where a run ended before it; empty: not tuned."""
+    found = {rate: [tuning.records.get(cell(name, seed).at(rate).key) for seed in TUNE_SEEDS] for rate in RATES}
+    return {
+        f"{rate:g}": [cost(record, DECIDES, "step") for record in records if record]
+        for rate, records in found.items()
+        if any(records)
     }
 
 
@@ -227,23 +250,30 @@ def verdict(found: Json) -> str:
 def page(result: Json) -> str:
     """The lines with their verdicts, and the arms."""
     shown = [(DECIDES, clock) for clock in CLOCKS] + [(OTHER, "cpu_seconds")]
-    head = ["what", "arm", "over", *(f"{CLOCKS[clock]} to {target:.0%}" for target, clock in shown), "verdict"]
-    lines = []
-    for line in result["lines"]:
-        times = [line["times"][f"{target:g}"][clock] for target, clock in shown]
-        lines.append([line["question"], line["arm"], line["over"], *map(over_text, times), verdict(times[0])])
-    arms = []
-    for name, own in result["arms"].items():
-        to = own["to"][f"{DECIDES:g}"]
-        got = [[value for value in to[clock] if value is not None] for clock in CLOCKS]
-        medians = [f"{statistics.median(values):,.4g}" if values else "–" for values in got]
-        stages = [f"{own['stages'][stage]:.3f}" for stage in ("generate", "update")]
-        arms.append([name, f"{own['rate']:g}", *medians, *stages, f"{len(got[0])} of {len(to['step'])}"])
+    head = ["what", "arm", "over", *(f"{CLOCKS[clock]} to {target:.0%}" for target, clock in shown), "seeds", "verdict"]
+    parts = []
+    for title, lines in result["lines"].items():
+        rows = []
+        for line in lines:
+            times = [line["times"][f"{target:g}"][clock] for target, clock in shown]
+            own = [line["question"], line["arm"], line["over"], *map(over_text, times), f"{len(times[0]['ratios'])}"]
+            rows.append([*own, verdict(times[0])])
+        parts += [f"{title[0].upper()}{title[1:]}:", table(head, rows, num_left=3)]
+    arms = {}
+    for name, both in result["arms"].items():
+        tuned_at = [times_text(both["tuning"].get(f"{rate:g}", ())) for rate in RATES]
+        for own in both["at"]:
+            to = own["to"][f"{DECIDES:g}"]
+            got = {clock: [value for value in to[clock] if value is not None] for clock in CLOCKS}
+            medians = [f"{statistics.median(of):,.{clock[0] == 'c':d}f}" if of else "–" for clock, of in got.items()]
+            stages = [f"{own['stages'][stage]:.3f}" for stage in ("generate", "update")]
+            ended = f"{len(got['step'])} of {len(to['step'])}"
+            arms[name, own["rate"]] = [name, f"{own['rate']:g}", *medians, *stages, ended, *tuned_at]
     of_arms = ["arm", "rate", *(f"median {name}" for name in CLOCKS.values())]
-    note = (
-        f"95 % intervals over paired seeds; the verdict goes by CPU seconds to {DECIDES:.0%}. {result['num_runs']} of "
-        f"{result['num_wanted']} runs are made, of commit {', '.join(result['commits'])}; the machine's load was "
-        f"{result['max_load']:.1f} at most."
-    )
     of_arms += ["seconds per step to generate", "to update", "runs that got there"]
-    return "\n\n".join([table(head, lines, num_left=3), table(of_arms, arms), note])
+    of_arms += [f"tuning seeds at {rate:g}: steps" for rate in RATES]
+    note = (
+        f"95 % intervals over paired seeds; the verdict goes by CPU seconds to {DECIDES:.0%}. The runs are of commit "
+        f"{', '.join(result['commits'])}; the machine's load was {result['max_load']:.1f} at most."
+    )
+    return "\n\n".join([*parts, table(of_arms, arms.values()), note])
