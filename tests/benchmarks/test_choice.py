@@ -10,15 +10,17 @@ import pytest
 
 from benchmarks.choice import (
     ARMS,
+    AT,
     LINES,
     MASK,
     NOTHING,
-    NUM_DECIDE,
     OF_ALL,
     PODS,
     RANDOM,
+    SAME,
     SEEDS,
     TIES,
+    TUNED,
     cell,
     cells,
     masked,
@@ -29,7 +31,8 @@ from benchmarks.choice import (
 )
 from benchmarks.our_arm import OurArm
 from benchmarks.paired import Json
-from benchmarks.runs import MARKS, Log, first_at
+from benchmarks.runs import MARKS, Log, best_rate, first_at
+from benchmarks.when_pods_helps.cells import Cell
 from podsrl.config.schema import RunConfig
 from podsrl.types import Group, Selection, group_of_rewards
 
@@ -50,7 +53,7 @@ def flat(tree: Json, above: str = "") -> dict[str, Any]:
 
 def changes(config: RunConfig) -> Json:
     """What a config has otherwise than that of PODS."""
-    base, own = (flat(each.model_dump(mode="json")) for each in (cell(PODS, 30).config(), config))
+    base, own = (flat(each.model_dump(mode="json")) for each in (cell(PODS, 30, SAME).config(), config))
     return {name: value for name, value in own.items() if base[name] != value}
 
 
@@ -68,18 +71,21 @@ def test_the_arms_differ_in_what_they_say_and_in_nothing_else() -> None:
 
 
 def test_every_seed_has_every_arm_before_the_next_one_and_another_arm_is_first() -> None:
-    found = cells()
+    found = [each for each in cells() if each.rate == TUNED]
     of_seeds = [found[i : i + len(ARMS)] for i in range(0, len(found), len(ARMS))]
     assert [{each.seed for each in own} for own in of_seeds] == [{seed} for seed in SEEDS]
     assert all(len({each.arm for each in own}) == len(ARMS) for own in of_seeds)
     assert len({own[0].arm for own in of_seeds[: len(ARMS)]}) == len(ARMS)
+    assert [each.at(SAME) for each in found] == [each for each in cells() if each.rate == SAME]
 
 
 def test_an_order_of_equals_is_tuned_as_pods_and_the_mask_as_its_cheap_twin() -> None:
     log = Log(None)
     assert tuned(cell("GRPO 64", 30), log) == (3e-4, None)
     found = [tuned(cell(name, 30), log)[1] for name in (PODS, MASK, OF_ALL, *TIES)]
-    assert [run[0] for run in found if run] == [cell(name, 100) for name in (PODS, OF_ALL, OF_ALL, PODS, PODS, PODS)]
+    arms = (PODS, OF_ALL, OF_ALL, PODS, PODS, PODS)
+    assert [run[0] for run in found if run] == [cell(name, 100, 3e-4) for name in arms]
+    assert tuned(cell(PODS, 30, SAME), log) == (SAME, None)
 
 
 def test_advantages_of_all_by_hand() -> None:
@@ -105,7 +111,7 @@ def test_the_mask_trains_every_row_and_its_gradient_is_that_of_the_rows_that_cou
     """A mean over 20 rows per prompt, where 16 count, is 16/20 of the mean over these."""
     seen = {}
     for name in (MASK, OF_ALL):
-        own = cell(name, 30).config()
+        own = cell(name, 30, SAME).config()
         few = own.rollouts.model_copy(update={"num_rollouts": 20})
         kept = own.select.model_copy(update={"num_kept": min(own.select.num_kept, 20)})
         with closing(OurArm(own.model_copy(update={"rollouts": few, "select": kept}))) as arm:
@@ -132,17 +138,39 @@ def record(cpu_seconds: float, steps: int, trained: int, *, is_reached: bool = T
 
 def test_ratios_and_verdicts_by_hand() -> None:
     """The mask takes twice the seconds of PODS and four times the tokens in as many steps; GRPO 16 never gets there."""
-    seeds = SEEDS[:NUM_DECIDE]
-    made = {cell(PODS, seed): record(4.0, 20, 1000) for seed in seeds}
-    made |= {cell(MASK, seed): record(8.0, 20, 4000) for seed in seeds}
-    made |= {cell("GRPO 16", seed): record(2.0, 20, 1000, is_reached=False) for seed in seeds}
-    made |= {cell(RANDOM, seed): record(4.0, 20, 1000) for seed in seeds[:3]}
-    result = json.loads(json.dumps({**summarize(made), "processor": "AMD Zen 3"}))
-    rows = {row["question"]: row for row in result["lines"]}
+    made = {cell(PODS, seed, rate): record(4.0, 20, 1000) for seed in SEEDS for rate in AT}
+    made |= {cell(MASK, seed): record(8.0, 20, 4000) for seed in SEEDS}
+    made |= {cell("GRPO 16", seed): record(2.0, 20, 1000, is_reached=False) for seed in SEEDS}
+    made |= {cell(RANDOM, seed): record(4.0, 20, 1000) for seed in SEEDS[:3]}
+    made |= {cell(RANDOM, seed, SAME): record(4.4, 22, 1100) for seed in SEEDS}
+    tuning = Log(None)
+    tuning.add(cell(PODS, 100, 3e-4), record(4.0, 23, 1000))
+    tuning.add(cell(PODS, 101, 3e-4), record(4.0, 60, 1000, is_reached=False))
+    result = json.loads(json.dumps(summarize(made, tuning)))
+    own, same = result["lines"].values()
+    rows = {row["question"]: row for row in own}
     assert [*rows] == ["the choice", "update and centring", "PODS beside GRPO 16"] and len(rows) < len(LINES)
     ratios = {clock: each["ratio"] for clock, each in rows["update and centring"]["times"]["0.9"].items()}
     assert ratios == pytest.approx({"cpu_seconds": 2.0, "step": 1.0, "trained": 4.0})
-    verdicts = [line.split(" | ")[-1].strip("| ") for line in page(result).splitlines()[2:5]]
-    assert verdicts == ["none: 3 of 12 seeds", "dearer", "open"]
-    assert result["arms"]["GRPO 16"]["to"]["0.9"]["step"] == [None] * 12
-    assert "39 of 216 runs are made" in page(result) and "| 0 of 12 |" in page(result)
+    assert [row["question"] for row in same] == ["the choice"]
+    assert same[0]["times"]["0.9"]["step"]["ratio"] == pytest.approx(1.1)
+    verdicts = [line.split(" | ")[-1].strip("| ") for line in page(result).splitlines() if line.startswith("| the ch")]
+    assert verdicts == ["none: 3 of 12 seeds", "dearer, by less than 1.25×"]
+    assert result["arms"]["GRPO 16"]["at"][0]["to"]["0.9"]["step"] == [None] * 12
+    assert result["arms"][PODS]["tuning"] == {"0.0003": [23.0, None]} and result["arms"][MASK]["tuning"] == {}
+    assert "| 0 of 12 |" in page(result) and "| 23, – |" in page(result)
+
+
+def test_a_tuning_run_that_ended_sooner_than_it_may_now_is_made_again() -> None:
+    """The first rate needs 20 steps on each of two seeds; the other one was given up after 5 of the 40 that it has."""
+
+    def new(rate: float, seed: int) -> Cell:
+        return cell(PODS, seed, rate)
+
+    log = Log(None)
+    for seed in (100, 101):
+        log.add(new(3e-4, seed), {**record(4.0, 20, 1000), "limits": {"steps": 100}})
+    log.add(new(6e-4, 100), {**record(1.0, 5, 250, is_reached=False), "limits": {"steps": 5}})
+    assert best_rate(new, (3e-4, 6e-4), log, 0.9, 100, (100, 101)) == (3e-4, (new(6e-4, 100), 40))
+    log.add(new(6e-4, 100), {**record(8.0, 40, 2000, is_reached=False), "limits": {"steps": 40}})
+    assert best_rate(new, (3e-4, 6e-4), log, 0.9, 100, (100, 101)) == (3e-4, None)
