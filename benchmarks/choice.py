@@ -216,10 +216,13 @@ def _tuning(name: str, tuning: Log) -> dict[str, list[float | None]]:
 def _times(arm: Mapping[int, Json], base: Mapping[int, Json]) -> Json:
     """Target -> clock -> the arm's cost over the base's on the seeds of both; empty: there are none."""
     seeds = sorted(arm.keys() & base.keys())
-    both = ([arm[seed] for seed in seeds], [base[seed] for seed in seeds])
     return {
         f"{target:g}": {
-            clock: speedup(*([time_of(each, target, clock) for each in own] for own in both), MARKS.growth)
+            clock: speedup(
+                [time_of(arm[seed], target, clock) for seed in seeds],
+                [time_of(base[seed], target, clock) for seed in seeds],
+                MARKS.growth,
+            )
             for clock in CLOCKS
         }
         for target in (OTHER, DECIDES)

@@ -59,7 +59,7 @@ def changes(config: RunConfig) -> Json:
 
 def test_the_arms_differ_in_what_they_say_and_in_nothing_else() -> None:
     everything = {"select.num_kept": 64, "select.rule": "keep_all"}
-    assert {name: changes(cell(name, 30).config()) for name in ARMS} == {
+    assert {name: changes(cell(name, 30, SAME).config()) for name in ARMS} == {
         PODS: {},
         MASK: {**everything, "loss.advantage": "benchmarks.choice:masked"},
         RANDOM: {"select.rule": "random"},
