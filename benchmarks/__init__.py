@@ -26,6 +26,7 @@ BENCHMARKS = {
     "families": "families.page",
     "planner": "planner",
     "when-pods-helps": "when_pods_helps.map",
+    "choice": "choice",
     "worth": "worth",
     "claims": "claims",
     "claims-sums": "claims_sums",

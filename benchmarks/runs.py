@@ -188,9 +188,14 @@ class Plan(Generic[R]):
 
 
 def best_rate(
-    new: Callable[[float, int], R], rates: Sequence[float], tuning: Log, accuracy: float, most_steps: int
+    new: Callable[[float, int], R],
+    rates: Sequence[float],
+    tuning: Log,
+    accuracy: float,
+    most_steps: int,
+    seeds: Sequence[int] = TUNE_SEEDS,
 ) -> tuple[float, tuple[R, int] | None]:
-    """The rate with the fewest steps to an accuracy over `TUNE_SEEDS` so far, and the run that has to be made to go on.
+    """The rate with the fewest steps to an accuracy over all seeds so far, and the run that has to be made to go on.
 
     Steps, not seconds: an arm's step takes as long at one rate as at another, and their number does not depend on what
     else the machine does. A rate is given up where it has needed as many steps as another in all.
@@ -201,20 +206,21 @@ def best_rate(
         tuning: finished runs.
         accuracy: to which they train.
         most_steps: of one run.
+        seeds: which count for nothing else.
 
     Returns:
         The rate, and the next run with the most steps that it may take; None: nothing is left to make.
     """
-    best, fewest = rates[0], len(TUNE_SEEDS) * most_steps
+    best, fewest = rates[0], len(seeds) * most_steps
     for rate in rates if len(rates) > 1 else ():
         steps = 0
-        for run in (new(rate, seed) for seed in TUNE_SEEDS):
+        for run in (new(rate, seed) for seed in seeds):
             if steps >= fewest:
                 break
-            if run.key not in tuning.records:
-                return best, (run, min(most_steps, fewest - steps))
-            record = tuning.records[run.key]
-            reached = record["reached"][f"{accuracy:g}"]
+            bound, record = min(most_steps, fewest - steps), tuning.records.get(run.key)
+            reached = record and record["reached"][f"{accuracy:g}"]
+            if record is None or (reached is None and record["limits"]["steps"] < bound):
+                return best, (run, bound)
             steps += int(reached["step"] if reached else record["limits"]["steps"] + 1)
         if steps < fewest:
             best, fewest = rate, steps

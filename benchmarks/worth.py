@@ -7,17 +7,17 @@
     python -m benchmarks worth --out benchmarks/results/amd-zen-4/worth    goes on with those that are stored
     python -m benchmarks worth --quick          some steps of two arms, nothing tuned, some seconds
 
-The arms are GRPO with 4 to 64 rollouts per question, PODS 64 → 16, `auto`, `auto` with costs at which a generated
-token is as dear as a trained one (g = 1), and two steps between GRPO 16 and `auto`: GRPO 16 that trains on mixed groups
-alone, and GRPO 16 with `max_signal`. Runs, rates and limits are as in `when-pods-helps`, whose tuning runs count; the
-seeds are others. Finished runs are lines of a file and are not made again.
+The arms are GRPO with 4 to 64 rollouts per question, PODS 64 → 16, `auto`, and two steps between GRPO 16 and `auto`:
+GRPO 16 that trains on mixed groups alone, and GRPO 16 with `max_signal`. Runs, rates and limits are as in
+`when-pods-helps`, whose tuning runs count; the seeds are others. Finished runs are lines of a file and are not made
+again.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise, product
 
 from benchmarks import command, files, runs
@@ -25,7 +25,7 @@ from benchmarks.figures.markdown import table
 from benchmarks.paired import Json, over_text, speedup
 from benchmarks.runs import MARKS, Limits, Log, cost, facts_of, time_of
 from benchmarks.timing import Say
-from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, SIGNAL, Cell
+from benchmarks.when_pods_helps.cells import AUTO, MIXED, SIGNAL, Cell
 from benchmarks.when_pods_helps.grid import ACCURACY, RATES, STARTS, plan_of
 
 ARMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
@@ -38,7 +38,6 @@ ARMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "GRPO-GA 64": (64, 64, ()),
     "GRPO 32": (32, 32, ()),
     "GRPO 4": (4, 4, ()),
-    "auto at g = 1": (64, 16, DEAR),
 }
 """Name -> n, m and further options; the reference of `grid.limits` first."""
 MAIN = tuple(ARMS)[:4]
@@ -49,13 +48,7 @@ REGIMES = (*product(STARTS, (0.04, 0.0), (2,)), *product(("4%",), (0.04, 0.0), (
 LADDER = ("GRPO 16", "GRPO 16, mixed groups", "GRPO 16 + max_signal", "auto")
 GAINS = ("no training without signal", "m", "n", "all three")
 """What changes from each arm of the ladder to the next, and from the first to the last."""
-WANTED = {"GRPO 16": 1.25, "PODS 64 → 16": 1.25, "GRPO-GA 64": 2.5, "GRPO 4": 0.95, "GRPO 8": 0.95, "GRPO 32": 0.95}
-"""How many times sooner than each arm `auto` was to be, which was set before any of these runs."""
-WANTED_WHERE_RARE = {"GRPO 16": 1.5}
-"""From 0.9 %."""
-DEAR_PRICE = 1.0
-"""At which `auto at g = 1` decides."""
-PRICES = (0.1, 0.3, DEAR_PRICE, 2.3)
+PRICES = (0.1, 0.3, 1.0, 2.3)
 CLOCKS = ("cpu_seconds", "step", "tokens", "trained", "decode_steps", *(f"cost at {price:g}" for price in PRICES))
 _NAMES = {"cpu_seconds": "CPU seconds", **{f"cost at {price:g}": f"cost at g = {price:g}" for price in PRICES}}
 _QUICK_LIMITS = Limits(accuracy=0.8, cpu_seconds=2.0)
@@ -128,7 +121,6 @@ def _arm(own: dict[int, Json], arms: dict[str, dict[int, Json]]) -> Json:
         "num_rollouts": round(statistics.mean(_rollouts_of_a_question(record) for record in own.values()), 1),
         "to": {clock: [cost(record, ACCURACY, clock) for record in own.values()] for clock in CLOCKS},
         "auto_over": {clock: _over(own, arms.get("auto", {}), clock) for clock in CLOCKS},
-        "dear_over": _over(own, arms.get("auto at g = 1", {}), f"cost at {DEAR_PRICE:g}"),
     }
 
 
@@ -165,7 +157,7 @@ def _rollouts_of_a_question(record: Json) -> float:
 
 def tables(result: Json) -> str:
     """All of it, by CPU seconds and at every price."""
-    return "\n\n".join([_ratios(result, ("cpu_seconds", *CLOCKS[5:])), wanted(result), gains(result), dear(result)])
+    return "\n\n".join([_ratios(result, ("cpu_seconds", *CLOCKS[5:])), gains(result)])
 
 
 def page(result: Json) -> str:
@@ -192,16 +184,6 @@ def _ratios(result: Json, clocks: Sequence[str]) -> str:
     )
 
 
-def wanted(result: Json) -> str:
-    """A line per start that says of each arm whether `auto` is as far ahead of it as was wanted, by CPU seconds."""
-    found = [(regime, _verdicts(regime)) for regime in result["regimes"]]
-    counts = {word: sum(len(of_start[word]) for _, of_start in found) for word in ("met", "missed", "open")}
-    every = len(REGIMES) * len(WANTED)
-    told = ", ".join(f"{number} are {word}" for word, number in counts.items())
-    rest = f"Of {every} comparisons {told}; {every - sum(counts.values())} are not measured."
-    return "\n".join([*(_judged(*each) for each in found), "", rest])
-
-
 def gains(result: Json) -> str:
     """For two clocks a row per start, and one over all of them."""
     together, left_out = result["gains"]["all"], result["gains"]["num_left_out"]
@@ -212,61 +194,6 @@ def gains(result: Json) -> str:
         tables.append(table([_name(clock), *GAINS], rows))
     note = f"All together: without the {left_out} seeds on which one of the four arms did not get there."
     return "\n\n".join([*tables, note])
-
-
-def dear(result: Json) -> str:
-    """At g = 1 each arm's cost over that of the `auto` that decides by it, and how many rollouts both ask."""
-    arms = [name for name in ARMS if name != "auto at g = 1"]
-    rows = [
-        [
-            _title(each),
-            *(f"{each['arms'][name]['num_rollouts']:g}" for name in ("auto at g = 1", "auto")),
-            *(_text(each["arms"].get(arm, {}).get("dear_over")) for arm in arms),
-        ]
-        for each in result["regimes"]
-        if "auto at g = 1" in each["arms"]
-    ]
-    return table(["start", "its n", "n of `auto`", *arms], rows)
-
-
-def _verdicts(regime: Json) -> dict[str, list[str]]:
-    """Verdict -> the arms of which it is the one, with their ratios."""
-    found: dict[str, list[str]] = {word: [] for word in ("met", "missed", "open", "not measured")}
-    for arm, least in (WANTED | (WANTED_WHERE_RARE if regime["start"] == "0.9%" else {})).items():
-        over = _over_of(regime, arm, "cpu_seconds")
-        ratio = "" if over is None else f" ({over_text(over).split(' (')[0]} of {least:g}×)"
-        found[verdict(over, least)].append(f"{arm}{ratio}")
-    return found
-
-
-def _judged(regime: Json, found: Mapping[str, list[str]]) -> str:
-    told = "; ".join(f"{word}: {', '.join(arms)}" for word, arms in found.items() if arms)
-    seconds = regime["arms"].get("auto", {"to": {"cpu_seconds": []}})["to"]["cpu_seconds"]
-    failed = sum(each is None for each in seconds)
-    return f"- {_title(regime)}: {told}." + (f" `auto` failed in {failed} of {len(seconds)} runs." if failed else "")
-
-
-def verdict(over: Json | None, least: float) -> str:
-    """Whether a speed-up is as large as was wanted.
-
-    Returns:
-        "met": it is, and its interval is above 1, or above `least` where that is lower; "missed": the interval is below
-        `least`; "open": anything else; "not measured".
-
-    Example:
-        >>> verdict({"ratio": 1.3, "interval": {"low": 1.1, "high": 1.5}}, 1.25)
-        'met'
-        >>> verdict({"ratio": 1.3, "interval": {"low": 0.9, "high": 1.8}}, 1.25)
-        'open'
-        >>> verdict({"ratio": 0.7, "interval": {"low": 0.6, "high": 0.8}}, 0.95)
-        'missed'
-    """
-    if over is None:
-        return "not measured"
-    low, high = over["interval"]["low"], over["interval"]["high"]
-    if high is not None and high < least:
-        return "missed"
-    return "met" if (over["ratio"] or 0.0) >= least and low > min(1.0, least) else "open"
 
 
 def _over_of(regime: Json, arm: str, clock: str) -> Json | None:

@@ -43,6 +43,7 @@ PARTS: dict[str, Callable[..., str]] = {
 }
 """Name in a mark -> function of the files and of the mark's other words."""
 TABLES = {
+    "choice": "choice",
     "claims": "claims",
     "claims-sums": "claims-sums",
     "demo": "demo",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from benchmarks.runs import Limits, Log, Plan, best_rate
-from benchmarks.when_pods_helps.cells import AUTO, DEAR, MIXED, Cell
+from benchmarks.when_pods_helps.cells import MIXED, Cell
 
 ACCURACY = Limits().accuracy
 """At which a run ends."""
@@ -17,7 +17,7 @@ RATES_OF = {
 }
 """Start, KL weight and digits -> best rates that are known from elsewhere: this one is the demo's, and
 `python -m benchmarks demo --tune` found its rates."""
-TUNED_AS: dict[tuple[str, ...], tuple[str, ...]] = {DEAR: AUTO, MIXED: ()}
+TUNED_AS: dict[tuple[str, ...], tuple[str, ...]] = {MIXED: ()}
 """Further options of an arm -> those of the arm whose rate it has; by default its own."""
 MOST_TUNING_STEPS = 400
 """Of one run."""

@@ -1,0 +1,282 @@
+"""Which part of PODS is worth what: the choice, the smaller update, the centring; and which of equals to keep.
+
+    python -m benchmarks choice                 all runs that are missing: an hour
+    python -m benchmarks choice --minutes 30    those that fit, seed by seed; the same command goes on
+    python -m benchmarks choice --minutes 0     none: the tables of what is there
+    python -m benchmarks choice --out benchmarks/results/amd-zen-3/choice    goes on with those that are stored
+    python -m benchmarks choice --quick         two short runs, nothing tuned, nothing kept
+
+All of this was decided before the runs:
+
+- Task: the recipe `pods` (sums of two digits, 4 % correct at the start, no KL penalty, 8 prompts per step), n = 64 and
+  m = 16. The arms differ in what `ARMS` says and in the rate, and in nothing else.
+- Arms: PODS; *random*, 16 of the 64 at random; *advantages of all 64*, PODS's rows with advantages from the rewards of
+  all 64; *mask*, the same rows with the same advantages, where all 64 rows of every prompt go through the model and
+  the others count nothing; GRPO with 16 and with 64; and PODS with each `select.ties`. The update skips rows whose
+  advantage is 0, so the mask gives them `NOTHING`, which is lost in the rounding of the gradients beside it.
+- Rates: each arm has the better one of 3e-4 and 6e-4 by the steps to 90 % on four seeds that count for nothing else.
+  1.5e-4 took half as many steps again for every arm, and two seeds, as in the map, gave the mask and advantages of all
+  64 two rates, which cannot be: their gradients differ by a factor alone, which AdamW takes out. So the mask has the
+  rate of these advantages. An order of equals has that of PODS: it changes neither the number of rows nor their
+  advantages. GRPO 64 has 3e-4: in the map 6e-4 failed in one run of five from this start.
+- Clock: CPU seconds to 90 % decide; steps, trained tokens, and the same to 80 %, stand beside them. The 256 held-out
+  questions are the same for all, and evaluations do not count. A run ends at 40 CPU seconds.
+- Size: a factor of 1.25 is the smallest difference worth knowing. In the eight seeds of the map and of `worth` the
+  logarithm of GRPO 16 over PODS has a standard deviation of 0.20, for which six seeds give a half-width of 1.25. The
+  other arms may spread more: twelve seeds are made, and a verdict takes all of them.
+- Order: all arms of a seed, one after the other, then the next seed; the first arm rotates with the seed.
+
+One thing was decided after twelve seeds of all arms, by their spread. At 6e-4, the better rate of some arms, runs of
+the same arm differ by a factor of two, and one did not get there, while 3e-4 is calm. So the arms are also compared all
+at 3e-4, on the same seeds and with the same verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from benchmarks import command, runs
+from benchmarks.figures.markdown import table
+from benchmarks.paired import Json, over_text, speedup, times_text
+from benchmarks.runs import MARKS, Limits, Log, Plan, best_rate, cost, facts_of, time_of
+from benchmarks.timing import Say
+from benchmarks.when_pods_helps.cells import Cell
+from podsrl.select.groups import select_groups
+from podsrl.select.variance import max_variance
+from podsrl.types import Group, Selection
+from podsrl.update.advantage import std
+
+START, N, M = "4%", 64, 16
+PODS, RANDOM, OF_ALL, MASK = "PODS 64 → 16", "random 16 of 64", "advantages of all 64", "mask"
+TIES = {f"ties: {ties}": (f'select.ties="{ties}"',) for ties in ("short", "likely", "unlikely")}
+ARMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
+    PODS: (N, M, ()),
+    MASK: (N, N, ('loss.advantage="benchmarks.choice:masked"',)),
+    RANDOM: (N, M, ('select.rule="random"',)),
+    "GRPO 16": (M, M, ()),
+    OF_ALL: (N, M, ('loss.advantage="benchmarks.choice:of_all"',)),
+    **{name: (N, M, more) for name, more in TIES.items()},
+    "GRPO 64": (N, N, ()),
+}
+"""Name -> n, m and further options."""
+LINES = (
+    ("the choice", RANDOM, PODS),
+    ("the smaller update", MASK, OF_ALL),
+    ("the centring", OF_ALL, PODS),
+    ("update and centring", MASK, PODS),
+    ("PODS beside GRPO 16", "GRPO 16", PODS),
+    ("PODS beside GRPO 64", "GRPO 64", PODS),
+    *(("which of equals", name, PODS) for name in TIES),
+)
+"""Question, arm, and the arm over whose cost that of the first stands."""
+RATES, TUNE_SEEDS, MOST_TUNING_STEPS = (3e-4, 6e-4), range(100, 104), 100
+TUNED, SAME = 0.0, RATES[0]
+AT = {TUNED: "each at its own rate", SAME: f"all at {SAME:g}"}
+"""Rate of a planned run -> what it says; `TUNED`: that of its arm."""
+TUNED_AS = {MASK: OF_ALL, **dict.fromkeys(TIES, PODS)}
+NOTHING = 1e-15
+"""Advantage of a row that goes through the model and counts nothing."""
+WORTH_KNOWING = 1.25
+SEEDS, NUM_DECIDE = range(30, 42), 12
+"""Those of the map, of `worth` and of tuning are none of them; and how many a verdict takes."""
+CLOCKS = {"cpu_seconds": "CPU seconds", "step": "steps", "trained": "trained tokens"}
+DECIDES, OTHER = 0.9, 0.8
+LIMITS = Limits(accuracy=DECIDES, cpu_seconds=40.0)
+
+
+def of_all(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
+    """Advantages of the kept rollouts from the rewards of all valid ones of their group."""
+    return [_of_all(group)[list(own.kept)] for group, own in zip(groups, selections, strict=True)]
+
+
+def masked(groups: Sequence[Group], selections: Sequence[Selection]) -> list[Tensor]:
+    """The same where max-variance keeps a rollout; elsewhere `NOTHING`, and in a group without signal."""
+    found = []
+    for advantages, own, chosen in zip(
+        of_all(groups, selections), selections, select_groups(groups, max_variance, M), strict=True
+    ):
+        counts = torch.tensor([i in chosen.kept for i in own.kept]) & (advantages != 0)
+        found.append(torch.where(counts, advantages, NOTHING))
+    return found
+
+
+def _of_all(group: Group) -> Tensor:
+    """[n]; 0 for what is not valid."""
+    is_valid = torch.tensor([rollout.is_valid for rollout in group.rollouts], dtype=torch.bool)
+    found = torch.zeros(len(is_valid), dtype=torch.float64)
+    rewards = torch.tensor([rollout.reward for rollout in group.rollouts if rollout.is_valid], dtype=torch.float64)
+    if len(rewards) > 1:
+        found[is_valid] = std(rewards)
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    quick = "two short runs, nothing tuned, nothing kept"
+    parser = runs.new_parser("choice", __doc__, quick=quick, part="arms", parts=ARMS)
+    command.measure(parser, arguments, run)
+
+
+def cell(name: str, seed: int, rate: float = TUNED) -> Cell:
+    """A run of an arm."""
+    n, m, more = ARMS[name]
+    return Cell(start=START, num_rollouts=n, num_kept=m, more=more, rate=rate, seed=seed)
+
+
+def name_of(own: Cell) -> str:
+    """The name of a run's arm."""
+    return next(name for name, arm in ARMS.items() if arm == (own.num_rollouts, own.num_kept, own.more))
+
+
+def cells() -> list[Cell]:
+    """All runs at the arms' own rates, then at the same one: seed by seed every arm, another one first each time."""
+    names = list(ARMS)
+    turned = [(seed, names[k % len(names) :] + names[: k % len(names)]) for k, seed in enumerate(SEEDS)]
+    return [cell(name, seed, rate) for rate in AT for seed, order in turned for name in order]
+
+
+def tuned(own: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | None]:
+    """The rate of a run's arm so far, and the tuning run that is to be made next; None: the rate is known."""
+    name = name_of(own)
+    if own.rate != TUNED or name == "GRPO 64":
+        return own.rate or RATES[0], None
+    as_arm = TUNED_AS.get(name, name)
+    rate, run = best_rate(
+        lambda rate, seed: cell(as_arm, seed).at(rate), RATES, tuning, DECIDES, MOST_TUNING_STEPS, TUNE_SEEDS
+    )
+    return rate, run and (run[0], replace(LIMITS, steps=run[1]))
+
+
+def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
+    """Make the missing runs, then sum up all that there are."""
+    plan = Plan(runs=cells(), tuned=tuned, limits=lambda own, log, tuning: LIMITS)
+    records, tuning = runs.make(
+        plan,
+        "choice",
+        options,
+        say,
+        dict.fromkeys((cell(name, SEEDS[0], SAME) for name in (PODS, MASK)), Limits(accuracy=DECIDES, steps=2)),
+        of=lambda own: name_of(own) in (options.arms or ARMS),
+    )
+    return {"quick": options.quick, **summarize(records, tuning)}
+
+
+def summarize(records: Mapping[Cell, Json], tuning: Log) -> Json:
+    """Of each arm its costs by seed; of each line how many times the second arm's cost the first one's is."""
+    made: dict[float, dict[str, dict[int, Json]]] = {rate: {name: {} for name in ARMS} for rate in AT}
+    for own, record in records.items():
+        made[own.rate][name_of(own)][own.seed] = record
+    return {
+        **facts_of(records, len(SEEDS) * len(ARMS) * len(AT)),
+        "arms": {
+            name: {"at": [_arm(made[rate][name]) for rate in AT if made[rate][name]], "tuning": _tuning(name, tuning)}
+            for name in ARMS
+        },
+        "lines": {
+            title: [
+                {"question": question, "arm": arm, "over": base, "times": times}
+                for question, arm, base in LINES
+                if (times := _times(made[rate][arm], made[rate][base]))
+            ]
+            for rate, title in AT.items()
+        },
+    }
+
+
+def _arm(own: Mapping[int, Json]) -> Json:
+    return {
+        "rate": next(iter(own.values()))["rate"],
+        "seeds": sorted(own),
+        "to": {
+            f"{target:g}": {clock: [cost(own[seed], target, clock) for seed in sorted(own)] for clock in CLOCKS}
+            for target in (OTHER, DECIDES)
+        },
+        "stages": {
+            stage: round(statistics.median(record["stages"][stage] for record in own.values()), 4)
+            for stage in ("generate", "update")
+        },
+    }
+
+
+def _tuning(name: str, tuning: Log) -> dict[str, list[float | None]]:
+    """Rate -> steps to the accuracy on the tuning seeds, None where a run ended before it; empty: not tuned."""
+    found = {rate: [tuning.records.get(cell(name, seed).at(rate).key) for seed in TUNE_SEEDS] for rate in RATES}
+    return {
+        f"{rate:g}": [cost(record, DECIDES, "step") for record in records if record]
+        for rate, records in found.items()
+        if any(records)
+    }
+
+
+def _times(arm: Mapping[int, Json], base: Mapping[int, Json]) -> Json:
+    """Target -> clock -> the arm's cost over the base's on the seeds of both; empty: there are none."""
+    seeds = sorted(arm.keys() & base.keys())
+    return {
+        f"{target:g}": {
+            clock: speedup(
+                [time_of(arm[seed], target, clock) for seed in seeds],
+                [time_of(base[seed], target, clock) for seed in seeds],
+                MARKS.growth,
+            )
+            for clock in CLOCKS
+        }
+        for target in (OTHER, DECIDES)
+        if seeds
+    }
+
+
+def verdict(found: Json) -> str:
+    """What the interval of a cost over another one says, in words.
+
+    Example:
+        >>> def of(low, high, num=12):
+        ...     return verdict({"ratios": [1.0] * num, "interval": {"low": low, "high": high}})
+        >>> of(1.1, 1.5), of(1.01, 1.2), of(0.9, 1.1), of(0.7, 1.1), of(0.5, None), of(0.5, 0.7)
+        ('dearer', 'dearer, by less than 1.25×', 'equal to within 1.25×', 'open', 'open', 'cheaper')
+        >>> of(1.1, 1.5, 3)
+        'none: 3 of 12 seeds'
+    """
+    low, high = found["interval"]["low"], found["interval"]["high"]
+    if (num := len(found["ratios"])) < NUM_DECIDE:
+        return f"none: {num} of {NUM_DECIDE} seeds"
+    is_small = high is not None and low > 1 / WORTH_KNOWING and high < WORTH_KNOWING
+    if low > 1 or (high is not None and high < 1):
+        return ("dearer" if low > 1 else "cheaper") + f", by less than {WORTH_KNOWING:g}×" * is_small
+    return f"equal to within {WORTH_KNOWING:g}×" if is_small else "open"
+
+
+def page(result: Json) -> str:
+    """The lines with their verdicts, and the arms."""
+    shown = [(DECIDES, clock) for clock in CLOCKS] + [(OTHER, "cpu_seconds")]
+    head = ["what", "arm", "over", *(f"{CLOCKS[clock]} to {target:.0%}" for target, clock in shown), "seeds", "verdict"]
+    parts = []
+    for title, lines in result["lines"].items():
+        rows = []
+        for line in lines:
+            times = [line["times"][f"{target:g}"][clock] for target, clock in shown]
+            own = [line["question"], line["arm"], line["over"], *map(over_text, times), f"{len(times[0]['ratios'])}"]
+            rows.append([*own, verdict(times[0])])
+        parts += [f"{title[0].upper()}{title[1:]}:", table(head, rows, num_left=3)]
+    arms = {}
+    for name, both in result["arms"].items():
+        tuned_at = [times_text(both["tuning"].get(f"{rate:g}", ())) for rate in RATES]
+        for own in both["at"]:
+            to = own["to"][f"{DECIDES:g}"]
+            got = {clock: [value for value in to[clock] if value is not None] for clock in CLOCKS}
+            medians = [f"{statistics.median(of):,.{clock[0] == 'c':d}f}" if of else "–" for clock, of in got.items()]
+            stages = [f"{own['stages'][stage]:.3f}" for stage in ("generate", "update")]
+            ended = f"{len(got['step'])} of {len(to['step'])}"
+            arms[name, own["rate"]] = [name, f"{own['rate']:g}", *medians, *stages, ended, *tuned_at]
+    of_arms = ["arm", "rate", *(f"median {name}" for name in CLOCKS.values())]
+    of_arms += ["seconds per step to generate", "to update", "runs that got there"]
+    of_arms += [f"tuning seeds at {rate:g}: steps" for rate in RATES]
+    note = (
+        f"95 % intervals over paired seeds; the verdict goes by CPU seconds to {DECIDES:.0%}. The runs are of commit "
+        f"{', '.join(result['commits'])}; the machine's load was {result['max_load']:.1f} at most."
+    )
+    return "\n\n".join([*parts, table(of_arms, arms.values()), note])
