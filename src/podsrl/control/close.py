@@ -35,8 +35,8 @@ class Certain:
     """A group ends where the choice of max-variance or max-signal is certain: no reward of its others can change it.
 
     That is so as soon as ⌊m/2⌋ of its rewards are the highest that there can be and ⌈m/2⌉ the lowest, and with
-    max-variance not before: docs/selection-proofs.md proves it. So selections, samples and updates are those without it, and only the rollouts
-    that the rule would drop anyway are fewer.
+    max-variance not before: docs/selection-proofs.md proves it. So selections, samples and updates are those without
+    it, and only the rollouts that the rule would drop anyway are fewer.
 
     Where a reward lies outside of its bounds, the bounds are wrong and nothing was certain: a warning names the
     rollout, and from the next step on no group is closed.
