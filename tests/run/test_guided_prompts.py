@@ -119,7 +119,7 @@ def test_a_prompt_beyond_the_limit_or_the_window_is_asked_plainly_and_counted(
     assert (line["rollouts/guided"], line["rollouts/guide_too_long"]) == (0, 14)
     assert [[r.text for r in g.rollouts] for g in result.groups] == [[r.text for r in g.rollouts] for g in other.groups]
     assert line["sync/weights_digest"] == step_metrics(other)["sync/weights_digest"]
-    assert {r.origin for g in result.groups for r in g.rollouts} == {"", "guide_too_long"}
+    assert {r.origin for g in result.groups for r in g.rollouts} == {"", "guide too long"}
 
 
 def test_the_log_and_the_report_say_which_rollouts_were_asked_in_another_way(tmp_path: Path) -> None:
