@@ -22,7 +22,7 @@ def test_each_start_of_a_run_leaves_a_line_and_the_first_and_last_step_their_gro
     examples = [line["eval/examples"] for line in evaluations if "eval/examples" in line]
     assert len(examples) == 2
     first, last = ([{**one, "text": "", "is_correct": None} for one in each] for each in examples)
-    assert first == last and len(first) == 3
+    assert first == last and len(first) == 4
     assert pods("train", "--resume", "run", "--stop.steps=4")[0] == 0
     starts = lines_of(tmp_path / "run", "starts.jsonl")
     assert [start["step"] for start in starts] == [0, 3]
