@@ -42,11 +42,12 @@ import torch
 from torch import Tensor
 
 from benchmarks import command, runs
+from benchmarks.cells import Cell
+from benchmarks.decided import NUM_DECIDE, times_over, turned, verdict
 from benchmarks.figures.markdown import table
-from benchmarks.paired import Json, over_text, speedup, times_text
-from benchmarks.runs import MARKS, Limits, Log, Plan, best_rate, cost, facts_of, time_of
+from benchmarks.paired import Json, over_text, times_text
+from benchmarks.runs import Limits, Log, Plan, best_rate, cost, facts_of
 from benchmarks.timing import Say
-from benchmarks.when_pods_helps.cells import Cell
 from podsrl.select.groups import select_groups
 from podsrl.select.variance import max_variance
 from podsrl.types import Group, Selection
@@ -82,9 +83,8 @@ AT = {TUNED: "each at its own rate", SAME: f"all at {SAME:g}"}
 TUNED_AS = {MASK: OF_ALL, **dict.fromkeys(TIES, PODS)}
 NOTHING = 1e-15
 """Advantage of a row that goes through the model and counts nothing."""
-WORTH_KNOWING = 1.25
-SEEDS, NUM_DECIDE = range(30, 42), 12
-"""Those of the map, of `worth` and of tuning are none of them; and how many a verdict takes."""
+SEEDS = range(30, 30 + NUM_DECIDE)
+"""Those of other benchmarks and of tuning are none of them."""
 CLOCKS = {"cpu_seconds": "CPU seconds", "step": "steps", "trained": "trained tokens"}
 DECIDES, OTHER = 0.9, 0.8
 LIMITS = Limits(accuracy=DECIDES, cpu_seconds=40.0)
@@ -135,9 +135,7 @@ def name_of(own: Cell) -> str:
 
 def cells() -> list[Cell]:
     """All runs at the arms' own rates, then at the same one: seed by seed every arm, another one first each time."""
-    names = list(ARMS)
-    turned = [(seed, names[k % len(names) :] + names[: k % len(names)]) for k, seed in enumerate(SEEDS)]
-    return [cell(name, seed, rate) for rate in AT for seed, order in turned for name in order]
+    return [cell(name, seed, rate) for rate in AT for k, seed in enumerate(SEEDS) for name in turned(tuple(ARMS), k)]
 
 
 def tuned(own: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | None]:
@@ -181,7 +179,7 @@ def summarize(records: Mapping[Cell, Json], tuning: Log) -> Json:
             title: [
                 {"question": question, "arm": arm, "over": base, "times": times}
                 for question, arm, base in LINES
-                if (times := _times(made[rate][arm], made[rate][base]))
+                if (times := times_over(made[rate][arm], made[rate][base], (OTHER, DECIDES), CLOCKS))
             ]
             for rate, title in AT.items()
         },
@@ -211,43 +209,6 @@ def _tuning(name: str, tuning: Log) -> dict[str, list[float | None]]:
         for rate, records in found.items()
         if any(records)
     }
-
-
-def _times(arm: Mapping[int, Json], base: Mapping[int, Json]) -> Json:
-    """Target -> clock -> the arm's cost over the base's on the seeds of both; empty: there are none."""
-    seeds = sorted(arm.keys() & base.keys())
-    return {
-        f"{target:g}": {
-            clock: speedup(
-                [time_of(arm[seed], target, clock) for seed in seeds],
-                [time_of(base[seed], target, clock) for seed in seeds],
-                MARKS.growth,
-            )
-            for clock in CLOCKS
-        }
-        for target in (OTHER, DECIDES)
-        if seeds
-    }
-
-
-def verdict(found: Json) -> str:
-    """What the interval of a cost over another one says, in words.
-
-    Example:
-        >>> def of(low, high, num=12):
-        ...     return verdict({"ratios": [1.0] * num, "interval": {"low": low, "high": high}})
-        >>> of(1.1, 1.5), of(1.01, 1.2), of(0.9, 1.1), of(0.7, 1.1), of(0.5, None), of(0.5, 0.7)
-        ('dearer', 'dearer, by less than 1.25×', 'equal to within 1.25×', 'open', 'open', 'cheaper')
-        >>> of(1.1, 1.5, 3)
-        'none: 3 of 12 seeds'
-    """
-    low, high = found["interval"]["low"], found["interval"]["high"]
-    if (num := len(found["ratios"])) < NUM_DECIDE:
-        return f"none: {num} of {NUM_DECIDE} seeds"
-    is_small = high is not None and low > 1 / WORTH_KNOWING and high < WORTH_KNOWING
-    if low > 1 or (high is not None and high < 1):
-        return ("dearer" if low > 1 else "cheaper") + f", by less than {WORTH_KNOWING:g}×" * is_small
-    return f"equal to within {WORTH_KNOWING:g}×" if is_small else "open"
 
 
 def page(result: Json) -> str:

@@ -99,8 +99,8 @@ def paired(curves: Mapping[str, Sequence[Run]], targets: Sequence[float] = TARGE
 
 def tune(folder: Path, kl: float, say: Say) -> None:
     """Train each arm at each rate to 90 %, or for as long as a run of the demo; finished runs are not made again."""
+    from benchmarks.cells import Cell
     from benchmarks.runs import Limits, Log, run_once
-    from benchmarks.when_pods_helps.cells import Cell
 
     log = Log(folder / "tuning.jsonl")
     for rate, (n, m), seed in product(RATES, SIZES, TUNE_SEEDS):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.cells import AUTO, DEAR, SIGNAL
 from benchmarks.runs import Marks
-from benchmarks.when_pods_helps.cells import AUTO, DEAR, SIGNAL
 from podsrl.config.files import Tree, merge, read_changes, read_tree
 from podsrl.config.load import apply_overrides, build
 from podsrl.config.schema import RunConfig

@@ -60,7 +60,6 @@ TABLES = {
     "trl-accuracy": "trl-accuracy-table",
     "trl-real": "trl-real",
     "when-pods-helps": "when-pods-helps",
-    "worth": "worth",
 }
 """Benchmark -> the part that is its table."""
 

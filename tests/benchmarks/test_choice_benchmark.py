@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cells import Cell
 from benchmarks.choice import (
     ARMS,
     AT,
@@ -32,7 +33,6 @@ from benchmarks.choice import (
 from benchmarks.our_arm import OurArm
 from benchmarks.paired import Json
 from benchmarks.runs import MARKS, Log, best_rate, first_at
-from benchmarks.when_pods_helps.cells import Cell
 from podsrl.config.schema import RunConfig
 from podsrl.types import Group, Selection, group_of_rewards
 

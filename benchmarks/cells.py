@@ -1,11 +1,11 @@
-"""One run of the map: what identifies it, and its config."""
+"""One run on sums: what identifies it, and its config."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
 
-from benchmarks.when_pods_helps.bases import base_model
+from benchmarks.bases import base_model
 from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 
@@ -13,7 +13,6 @@ SIGNAL = ('select.rule="max_signal"',)
 """Further options of an arm; the others likewise."""
 AUTO = (*SIGNAL, 'systems="worth"')
 DEAR = (*AUTO, "costs.group_ms=0.1", "costs.rollout_ms=1.0", "costs.row_ms=1.0")
-MIXED = ('systems="mixed"',)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ FOLDER = command.ROOT / "runs" / "when-pods-helps" / "bases"
 BUILTIN = "builtin:arithmetic"
 STARTS: dict[str, str | tuple[float, int]] = {
     "0.9%": "builtin:arithmetic-rare",
-    "1.4%": (0.004, 400),
     "4%": BUILTIN,
     "18%": (0.2, 400),
     "59%": (0.6, 400),
