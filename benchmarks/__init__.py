@@ -27,6 +27,7 @@ BENCHMARKS = {
     "planner": "planner",
     "when-pods-helps": "when_pods_helps",
     "choice": "choice",
+    "closing": "closing",
     "claims": "claims",
     "claims-sums": "claims_sums",
     "systems": "systems",

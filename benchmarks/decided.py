@@ -36,16 +36,12 @@ def times_over(
         clocks: what is counted, as `runs.spent` has it.
     """
     seeds, clocks = sorted(arm.keys() & base.keys()), tuple(clocks)
-    return {
-        f"{target:g}": {
-            clock: speedup(
-                *([time_of(own[seed], target, clock) for seed in seeds] for own in (arm, base)), MARKS.growth
-            )
-            for clock in clocks
-        }
-        for target in targets
-        if seeds
-    }
+
+    def over(target: float, clock: str) -> Json:
+        own, theirs = ([time_of(records[seed], target, clock) for seed in seeds] for records in (arm, base))
+        return speedup(own, theirs, MARKS.growth)
+
+    return {f"{target:g}": {clock: over(target, clock) for clock in clocks} for target in targets if seeds}
 
 
 def verdict(found: Json) -> str:

@@ -46,6 +46,7 @@ TABLES = {
     "choice": "choice",
     "claims": "claims",
     "claims-sums": "claims-sums",
+    "closing": "closing",
     "demo": "demo",
     "engine-gpu": "engine-gpu-table",
     "families": "families",

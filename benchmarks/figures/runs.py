@@ -46,6 +46,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "judges": by_its_page("judges", "benchmarks.judges.labelled:page"),
     **{name: by_its_page(name, "benchmarks.claims:table") for name in ("claims", "claims-sums")},
     "choice": by_its_page("choice", "benchmarks.choice:page"),
+    "closing": by_its_page("closing", "benchmarks.closing:page"),
     "orders": by_its_page("orders", "benchmarks.orders:orders_table"),
     "soak": by_its_page("soak", "benchmarks.soak.page:markdown"),
     "kills": by_its_page("kills", "benchmarks.kills.page:markdown"),

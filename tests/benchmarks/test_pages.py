@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import BENCHMARKS, pages
+from benchmarks import BENCHMARKS, pages, when_pods_helps
 from benchmarks.everything import saving, source
 from benchmarks.figures import FIGURES, PARTS
 from benchmarks.files import RESULTS, folder_name, read_all
 from benchmarks.trl_accuracy import page as trl_accuracy
-from benchmarks.when_pods_helps import page as when_pods_helps
 from loops import each
 
 PAGES = [page for page in pages.pages() if pages.MARK.search(page.read_text(encoding="utf-8"))]

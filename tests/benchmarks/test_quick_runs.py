@@ -14,7 +14,9 @@ from benchmarks.__main__ import main
 from benchmarks.everything import QUICK
 
 RUN = {
-    **dict.fromkeys(("select", "update", "floor", "watch", "budgets", "worth", "choice"), ("--quick",)),
+    **dict.fromkeys(
+        ("select", "update", "floor", "watch", "budgets", "choice", "closing", "when-pods-helps"), ("--quick",)
+    ),
     **dict.fromkeys(("demo", "smol"), ("--quick", "--out", "{folder}")),
     **dict.fromkeys(("trl", "trl-pods", "trl-real"), ("--quick",)),
     **{name: QUICK[name] for name in ("engine-gpu", "halves", "interval-coverage", "planner")},

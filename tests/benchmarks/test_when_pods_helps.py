@@ -1,27 +1,21 @@
-"""`python -m benchmarks when-pods-helps`: times, censoring, intervals and limits by hand-written numbers."""
+"""`python -m benchmarks when-pods-helps`: its arms, times, bounds, intervals and verdicts by hand-written numbers."""
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import pytest
 
-from benchmarks.paired import speedup
+from benchmarks.decided import NUM_DECIDE
+from benchmarks.paired import Json, speedup
 from benchmarks.runs import MARKS, TUNE_SEEDS, Log, first_at, is_held
-from benchmarks.when_pods_helps import grid
-from benchmarks.when_pods_helps.cells import Cell
-from benchmarks.when_pods_helps.grid import Block, limits, plan_of, tuning_runs, wanted
-from benchmarks.when_pods_helps.summary import summarize
+from benchmarks.when_pods_helps import ARMS, BLOCKS, SEEDS, cell, cells, help_table, limits, page, summarize, tuned
 from podsrl.compare.student import student_t
 
-PODS = Cell(start="4%", num_rollouts=64, num_kept=16, rate=3e-4, seed=0)
-GRPO = Cell(start="4%", num_rollouts=16, num_kept=16, rate=3e-4, seed=0)
 
-
-def record(
-    accuracies: list[float], *, step_seconds: float, cpu_limit: float = 60.0, steps: int = 5000
-) -> dict[str, Any]:
+def record(accuracies: list[float], *, step_seconds: float, steps: int = 5000) -> dict[str, Any]:
     """What `train` returns of a run with an evaluation after every step."""
     count = range(len(accuracies))
     points = {
@@ -30,13 +24,15 @@ def record(
         "cpu_seconds": [step_seconds * i for i in count],
         "rollouts": [512 * i for i in count],
         "tokens": [9000 * i for i in count],
+        "trained": [3000 * i for i in count],
         "accuracy": accuracies,
     }
     return {
         "points": points,
         "reached": {f"{target:g}": first_at(points, target) for target in MARKS.targets},
         "end": "reached" if is_held(accuracies, 0.9) else "limit",
-        "limits": {"accuracy": 0.9, "cpu_seconds": cpu_limit, "steps": steps},
+        "limits": {"accuracy": 0.9, "cpu_seconds": 60.0, "steps": steps},
+        "rate": 3e-4,
         "commit": "abc",
         "load": 0.5,
     }
@@ -47,27 +43,11 @@ SLOW = [0.04, 0.1, 0.3, 0.55, 0.7, 0.82, 0.91, 0.94, 0.95, 0.96]
 STUCK = [0.04, 0.5, 0.6, 0.7]
 
 
-def tuning_log(*cells: Cell, best: float = 3e-4) -> Log:
-    """A log in which one rate is the best of all arms."""
-    log = Log(None)
-    for cell in cells:
-        while (found := tuning_runs(cell, log)[1]) is not None:
-            run, bounds = found
-            steps = 3 if run.rate == best else 9
-            log.add(
-                run,
-                {
-                    **record([0.0] * steps + [0.9], step_seconds=1.0, steps=bounds.steps),
-                    "limits": {"steps": bounds.steps},
-                },
-            )
-    return log
-
-
 def test_times_by_hand() -> None:
     points = record(SLOW, step_seconds=0.5)["points"]
     assert first_at(points, 0.9) == {
-        "step": 6, "seconds": 6.0, "cpu_seconds": 3.0, "rollouts": 3072, "tokens": 54000, "accuracy": 0.91
+        "step": 6, "seconds": 6.0, "cpu_seconds": 3.0, "rollouts": 3072, "tokens": 54000, "trained": 18000,
+        "accuracy": 0.91
     }  # fmt: skip
     assert first_at(record(STUCK, step_seconds=0.5)["points"], 0.9) is None
     assert [is_held(accuracies, 0.95) for accuracies in (FAST, SLOW, STUCK)] == [True, True, False]
@@ -99,47 +79,69 @@ def test_a_run_that_was_given_up_makes_a_bound() -> None:
 
 def test_tuning_gives_a_rate_up_where_it_needs_as_many_steps_as_another() -> None:
     log, made = Log(None), []
-    steps = {3e-4: 20, 6e-4: 12, 1.5e-4: 40}
-    while (found := tuning_runs(GRPO, log)[1]) is not None:
+    steps, own = {3e-4: 20, 1.5e-4: 40}, cell("GRPO 16", "4%", 0.0, 50)
+    while (found := tuned(own, log)[1]) is not None:
         run, bounds = found
         made.append((run.rate, run.seed, bounds.steps))
         accuracies = [0.0] * steps[run.rate] + [0.9]
         log.add(run, {**record(accuracies[: bounds.steps + 1], step_seconds=1.0), "limits": {"steps": bounds.steps}})
     first, second = TUNE_SEEDS
-    # 3e-4 needs 40 steps in all, 6e-4 then 24; 1.5e-4 has 24 for its first seed and is given up.
-    assert made == [(3e-4, first, 400), (3e-4, second, 400), (6e-4, first, 40), (6e-4, second, 28), (1.5e-4, first, 24)]
-    assert tuning_runs(GRPO, log) == (6e-4, None)
+    # 3e-4 needs 40 steps in all; 1.5e-4 has needed them for its first seed and is given up.
+    assert made == [(3e-4, first, 400), (3e-4, second, 400), (1.5e-4, first, 40)]
+    assert tuned(own, log) == (3e-4, None)
+    assert tuned(cell("GRPO 16", "0.9%", 0.04, 50), Log(None)) == (1.5e-4, None)  # the demo's, which is known
+    assert tuned(cell("auto", "0.9%", 0.04, 50), Log(None))[1] is not None
 
 
-def test_a_run_is_given_up_at_three_times_the_seconds_of_the_reference_of_its_seed() -> None:
-    tuning, log = tuning_log(PODS, GRPO), Log(None)
-    assert limits(PODS, log, tuning).cpu_seconds == limits(GRPO, log, tuning).cpu_seconds == grid.MOST_SECONDS
-    log.add(PODS, record(FAST, step_seconds=4.0))  # 90 % at 12 s
-    assert limits(GRPO, log, tuning).cpu_seconds == 36.0
-    log.add(PODS, record(FAST, step_seconds=0.1))
-    assert limits(GRPO, log, tuning).cpu_seconds == grid.LEAST_SECONDS
-    log.add(PODS, record(STUCK, step_seconds=0.1))
-    assert limits(GRPO, log, tuning).cpu_seconds == grid.MOST_SECONDS
+def test_every_start_has_every_arm_on_every_seed_and_another_one_is_first() -> None:
+    found = cells()
+    starts = [start for block in BLOCKS for start in block]
+    assert len(found) == len({*found}) == len(starts) * len(SEEDS) * len(ARMS) == 288
+    assert len(SEEDS) == NUM_DECIDE and not {each.seed for each in found} & {*range(42), *TUNE_SEEDS}
+    of_starts = [found[i : i + len(ARMS)] for i in range(0, len(found), len(ARMS))]
+    assert all(len({(each.start, each.kl, each.seed) for each in own}) == 1 for own in of_starts)
+    firsts = [own[0].arm for own in of_starts if (own[0].start, own[0].kl) == ("4%", 0.0)]
+    assert {firsts.count(arm) for arm in firsts} == {3}
+    assert [limits(cell("auto", start, 0.0, 50)).cpu_seconds for start in ("0.9%", "4%")] == [150, 40]
 
 
-def full_result() -> dict[str, Any]:
-    """Two arms and two seeds, without a penalty only; one run of GRPO is given up."""
-    tuning, log = tuning_log(PODS, GRPO), Log(None)
-    cells = wanted((Block(starts=("4%",), sizes=((64, 16), (16, 16)), seeds=(0, 1)),))
-    for cell in cells:
-        if cell.kl == 0:
-            accuracies = FAST if cell.num_rollouts == 64 else SLOW if cell.seed == 0 else STUCK
-            log.add(cell, record(accuracies, step_seconds=0.5))
-    return summarize(cells, plan_of(cells).records(log, tuning), tuning)
+def test_the_arms_differ_in_sizes_and_in_what_auto_decides() -> None:
+    configs = {name: cell(name, "4%", 0.04, 50).config() for name in ARMS}
+    assert {
+        name: (own.rollouts.num_rollouts, own.select.num_kept, own.select.rule) for name, own in configs.items()
+    } == {
+        "PODS 64 → 16": (64, 16, "max_variance"),
+        "GRPO 64": (64, 64, "keep_all"),
+        "GRPO 16": (16, 16, "keep_all"),
+        "auto": (64, 16, "max_signal"),
+    }
+    assert configs["auto"].systems == ("worth",) and all(own.loss.kl_beta == 0.04 for own in configs.values())
 
 
-def test_a_summary_holds_what_was_run_and_nothing_else() -> None:
-    result = full_result()
-    (row,) = result["rows"]  # nothing was run with a penalty
-    assert (result["num_runs"], result["num_wanted"], row["kl"], row["start_accuracy"]) == (4, 8, 0.0, 0.04)
-    pods, grpo = row["arms"]
-    assert pods["to"]["0.9"]["cpu_seconds"] == [1.5, 1.5]
-    assert grpo["to"]["0.9"]["cpu_seconds"] == [3.0, None] and grpo["trained"]["cpu_seconds"] == [4.5, 1.5]
-    over = pods["over_grpo"]["0.9"]
-    assert over["cpu_seconds"]["ratios"] == [2.0, 1.0] and over["cpu_seconds"]["bound"] == "≥"
-    assert over["step"]["num_seeds"] == 2 and pods["over_grpo_ga"] is None and grpo["over_grpo"] is None
+def test_ratios_verdicts_and_medians_by_hand() -> None:
+    """GRPO 64 takes twice the steps of PODS and GRPO 16 as many; one run of auto is given up; a start has one seed."""
+    made: dict[Any, Json] = {}
+    for seed in SEEDS:
+        made[cell("PODS 64 → 16", "4%", 0.0, seed)] = record(FAST, step_seconds=0.5)  # 90 % after step 3
+        made[cell("GRPO 64", "4%", 0.0, seed)] = record(SLOW, step_seconds=0.5)  # after step 6
+        made[cell("GRPO 16", "4%", 0.0, seed)] = record(FAST, step_seconds=0.5)
+        made[cell("auto", "4%", 0.0, seed)] = record(STUCK if seed == SEEDS[0] else FAST, step_seconds=1.0)
+    made[cell("PODS 64 → 16", "0.9%", 0.04, SEEDS[0])] = record(FAST, step_seconds=1.0)
+    made[cell("GRPO 16", "0.9%", 0.04, SEEDS[0])] = record(FAST, step_seconds=4.0)
+    result = {"hardware": "an abacus", **json.loads(json.dumps(summarize(made)))}
+    plain, penalized = result["regimes"]  # without a penalty first
+    assert (plain["start"], penalized["kl"], result["num_runs"], result["num_wanted"]) == ("4%", 0.04, 50, 288)
+    lines = {(line["arm"], line["over"]): line for line in plain["lines"]}
+    twice = lines["GRPO 64", "PODS 64 → 16"]
+    assert {clock: twice[clock]["ratio"] for clock in ("cpu_seconds", "step", "tokens", "trained")} == pytest.approx(
+        dict.fromkeys(("cpu_seconds", "step", "tokens", "trained"), 2.0)
+    )
+    assert lines["GRPO 16", "PODS 64 → 16"]["cpu_seconds"]["ratio"] == pytest.approx(1.0)
+    assert lines["auto", "PODS 64 → 16"]["cpu_seconds"]["bound"] == "≥" and len(lines) == 5
+    verdicts = [row.split(" | ")[-1].strip("| ") for row in page(result).splitlines() if " PODS 64 → 16 |" in row][:3]
+    assert verdicts == ["dearer", "equal to within 1.25×", "dearer"]
+    assert "none: 1 of 12 seeds" in page(result)
+    assert "| 1.5 s, 3 steps, at 0.0003 | 3.0 s, 6 steps, at 0.0003 |" in page(result)
+    assert "3.0 s, 3 steps, at 0.0003 (11 of 12)" in page(result)
+    first, second = help_table(result).splitlines()[2:]
+    assert first.startswith("| 4 % | **2.00×") and "| 1.00×" in first and second.startswith("| 0.9 %, KL |")
