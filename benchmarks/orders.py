@@ -1,7 +1,7 @@
 """What the desk is worth: turns without a barrier, decode steps that a step waits for, seconds to an accuracy.
 
     python -m benchmarks orders                              turns and decode steps: minutes of one core
-    python -m benchmarks orders --seeds 5                    also trains each order: two hours of two idle cores
+    python -m benchmarks orders --seeds 12                   also trains each order: half an hour of two idle cores
     python -m benchmarks orders --quick                      small sizes, and a few steps of two trained orders
 
 Turns: the engine generates the rollouts of one step, behind a barrier and without it; the barrier lets none go on
@@ -25,10 +25,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 from benchmarks import barrier, command, runs
+from benchmarks.decided import turned
 from benchmarks.figures.markdown import table
 from benchmarks.judges.labelled import ANSWERS
 from benchmarks.our_arm import OurArm
-from benchmarks.paired import Json, over_text, speedup, times_text
+from benchmarks.paired import Json, over_text, speedup
 from benchmarks.runs import MARKS, Limits, Log, Plan, cost, facts_of, time_of
 from benchmarks.timing import Say, one_thread, titled
 from podsrl.config.load import load_config
@@ -54,36 +55,29 @@ ORDERS = {
     "4, first, run, `most_age` 4": OrderConfig(ahead=4, take="first", rest="run", most_age=4),
 }
 _RUN, _CHILD = ("order.ahead=1", "order.rest=run"), "scale.generators=1"
+RECIPE, TARGET, MOST_STEPS = "pods", 0.9, 80
+"""What is trained, up to which accuracy, and the steps at which a run is given up."""
 ARMS: dict[str, tuple[str, ...]] = {
     "`ahead = 0`": (),
-    "1, asked, run": _RUN,
+    "1, asked, finish, child process": ("order.ahead=1", _CHILD),
     "1, asked, run, child process": (*_RUN, _CHILD),
     "0.25, first, put_off, `most_age` 4": (
         *("order.ahead=0.25", "order.take=first", "order.rest=put_off", "order.most_age=4"),
         "correct.proximal=step_start",
     ),
-    "1, asked, finish, child process": ("order.ahead=1", _CHILD),
-    "2, asked, run": ("order.ahead=2", "order.rest=run"),
-    "2, asked, put_off": ("order.ahead=2", "order.rest=put_off"),
 }
 """Trained orders -> their options; the others are compared with the first."""
 FIRST = next(iter(ARMS))
 CLOCKS = ("seconds", "step")
 PACE_ROUNDS, PACE_STEPS = 4, 10
 """How often the pace of each order is measured, and over how many steps, of which the first two do not count."""
-Paces = dict[str, dict[str, list[float]]]
-"""Recipe -> order -> seconds per step, one of each round."""
-TARGETS = {"steps": 0.45, "columns": 0.5}
-"""Trained recipe -> accuracy."""
-MOST_STEPS = {"steps": 28, "columns": 45}
-"""Of a run of the recipe."""
-ARMS_OF = {"steps": [*ARMS][:4], "columns": [*ARMS]}
-"""Recipe -> its orders."""
-LATER = replace(MARKS, targets=tuple(sorted(TARGETS.values())), growth=1.1, first=10, is_later=True)
+Paces = dict[str, list[float]]
+"""Order -> seconds per step, one of each round."""
+LATER = replace(MARKS, targets=(TARGET,), growth=1.1, first=10, is_later=True)
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = runs.new_parser("orders", __doc__, quick="small sizes", part="recipes", parts=TARGETS)
+    parser = runs.new_parser("orders", __doc__, quick="small sizes", part="orders", parts=ARMS)
     parser.add_argument("--seeds", type=int, default=0, help="of each trained order; default: 0, nothing is trained")
     command.measure(parser, arguments, run, lambda result: f"{turns_table(result)}\n\n{orders_table(result)}")
 
@@ -97,8 +91,8 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
     ]
     sets = {name: waits(own, 5 if is_quick else 40, titled(say, name)) for name, own in recorded().items()}
     records = trained(options, say) if options.seeds or is_quick else {}
-    of_recipes = {recipe: [order for order in ARMS if _any(records, recipe, order)] for recipe in TARGETS}
-    pace = paces(of_recipes, 1 if is_quick else PACE_ROUNDS, 3 if is_quick else PACE_STEPS, say)
+    made = [order for order in ARMS if any(trial.order == order for trial in records)]
+    pace = paces(made, 1 if is_quick else PACE_ROUNDS, 3 if is_quick else PACE_STEPS, say)
     return {"quick": is_quick, "turns": turns, "waits": sets, "trained": summary(records, pace, options.seeds)}
 
 
@@ -164,16 +158,15 @@ def waited(order: OrderConfig, lengths: Sequence[int], num_steps: int, num_besid
 class Trial:
     """A trained run."""
 
-    recipe: str
     order: str
     """A key of `ARMS`."""
     seed: int
     rate: float = 3e-4
-    """That of both recipes, for all orders."""
+    """That of the recipe, for all orders."""
 
     @property
     def arm(self) -> str:
-        return f"{self.recipe}: {self.order}"
+        return self.order
 
     @property
     def title(self) -> str:
@@ -188,68 +181,50 @@ class Trial:
 
     def config(self) -> RunConfig:
         own = (f"seed={self.seed}", "threads=1", "model.device=cpu", f"optim.lr={self.rate}")
-        return load_config(self.recipe, [*own, *ARMS[self.order]])
+        return load_config(RECIPE, [*own, *ARMS[self.order]])
 
 
 def trained(options: argparse.Namespace, say: Say) -> dict[Trial, Json]:
     """The runs of the seeds: those that are missing are made."""
     trials = [
-        Trial(recipe=recipe, order=order, seed=seed)
-        for seed, recipe in product(range(options.seeds or 1), TARGETS)
-        for order in ARMS_OF[recipe]
+        Trial(order=order, seed=seed) for seed in range(options.seeds or 1) for order in turned(tuple(ARMS), seed)
     ]
 
     def limits(trial: Trial, log: Log | None = None, tuning: Log | None = None) -> Limits:
-        return Limits(accuracy=TARGETS[trial.recipe], cpu_seconds=1e5, steps=MOST_STEPS[trial.recipe])
+        return Limits(accuracy=TARGET, cpu_seconds=1e5, steps=MOST_STEPS)
 
-    plan = Plan(
-        runs=trials,
-        tuned=lambda trial, tuning: (trial.rate, None),
-        limits=limits,
-        marks=LATER,
-    )
-    quick = {trial: replace(limits(trial), steps=3) for trial in trials if trial.recipe == "columns"}
-    few = dict(list(quick.items())[:2])
-    chosen = options.recipes or tuple(TARGETS)
-    return runs.make(plan, "orders", options, say, few, of=lambda trial: trial.recipe in chosen)[0]
+    plan = Plan(runs=trials, tuned=lambda trial, tuning: (trial.rate, None), limits=limits, marks=LATER)
+    few = dict.fromkeys(trials[:2], Limits(accuracy=TARGET, steps=3))
+    return runs.make(plan, "orders", options, say, few, of=lambda trial: trial.order in (options.orders or ARMS))[0]
 
 
-def _any(records: Mapping[Trial, Json], recipe: str, order: str) -> bool:
-    return any((trial.recipe, trial.order) == (recipe, order) for trial in records)
-
-
-def paces(orders: Mapping[str, Sequence[str]], rounds: int, steps: int, say: Say = lambda text: None) -> Paces:
-    """Seconds per step of each recipe's orders, measured in turns."""
-    found: Paces = {recipe: {order: [] for order in own} for recipe, own in orders.items() if own}
-    for seed, recipe in product(range(rounds), found):
-        for order in found[recipe]:
-            trial = Trial(recipe=recipe, order=order, seed=seed)
-            say(f"seconds per step, round {seed + 1} of {rounds}: {trial.arm}")
-            with one_thread(), closing(OurArm(trial.config())) as arm:
-                taken = [arm.step().seconds for _ in range(steps)]
-            found[recipe][order].append(round(fmean(taken[min(2, steps - 1) :]), 4))
+def paces(orders: Sequence[str], rounds: int, steps: int, say: Say = lambda text: None) -> Paces:
+    """Seconds per step of the orders, measured in turns."""
+    found: Paces = {order: [] for order in orders}
+    for seed, order in product(range(rounds), orders):
+        say(f"seconds per step, round {seed + 1} of {rounds}: {order}")
+        with one_thread(), closing(OurArm(Trial(order=order, seed=seed).config())) as arm:
+            taken = [arm.step().seconds for _ in range(steps)]
+        found[order].append(round(fmean(taken[min(2, steps - 1) :]), 4))
     return found
 
 
 def summary(records: Mapping[Trial, Json], pace: Paces, num_seeds: int) -> Json:
-    """By recipe and order: seconds and steps to the accuracy, and how many times fewer than with the first order."""
-    recipes: dict[str, dict[str, Json]] = {recipe: {} for recipe in TARGETS}
-    for recipe, order in product(TARGETS, ARMS):
-        own, base = (
-            {trial.seed: each for trial, each in records.items() if (trial.recipe, trial.order) == (recipe, name)}
-            for name in (order, FIRST)
-        )
-        if own:
-            seconds = [median(pace[recipe][name]) for name in (FIRST, order)]
-            clocks = {
-                clock: compared(base, own, TARGETS[recipe], seconds if clock == "seconds" else (1.0, 1.0))
-                for clock in CLOCKS
-            }
-            first, steps = ([(each, True) for each in pace[recipe][name]] for name in (FIRST, order))
-            faster = speedup(first, steps, 1.0)
-            recipes[recipe][order] = {**clocks, "pace": {"seconds": pace[recipe][order], "fewer": faster}}
-    facts = facts_of(records, num_seeds * sum(map(len, ARMS_OF.values())))
-    return {"recipes": {recipe: each for recipe, each in recipes.items() if each}, "facts": facts}
+    """By order: seconds and steps to the accuracy, and how many times fewer than with the first order."""
+    arms: dict[str, dict[int, Json]] = {order: {} for order in ARMS}
+    for trial, record in records.items():
+        arms[trial.order][trial.seed] = record
+    found = {}
+    for order, own in arms.items():
+        if not own:
+            continue
+        seconds = [median(pace[name]) for name in (FIRST, order)]
+        clocks = {
+            clock: compared(arms[FIRST], own, TARGET, seconds if clock == "seconds" else (1.0, 1.0)) for clock in CLOCKS
+        }
+        first, steps = ([(each, True) for each in pace[name]] for name in (FIRST, order))
+        found[order] = {**clocks, "pace": {"seconds": pace[order], "fewer": speedup(first, steps, 1.0)}}
+    return {"orders": found, "facts": facts_of(records, num_seeds * len(ARMS))}
 
 
 def compared(base: Mapping[int, Json], own: Mapping[int, Json], target: float, prices: Sequence[float]) -> Json:
@@ -290,9 +265,18 @@ def turns_table(result: Json) -> str:
     return table(head, rows)
 
 
-def _fewer_text(found: Json | None) -> str:
+def _fewer_text(found: Json | None, order: str) -> str:
     """How many times fewer; where neither order reaches the accuracy on each seed, that is not known."""
-    return "" if found is None else "not known" if found["ratio"] is None else over_text(found)
+    if found is None or order == FIRST:
+        return ""
+    return "not known" if found["ratio"] is None else over_text(found)
+
+
+def _median_text(costs: Sequence[float | None]) -> str:
+    """The median of the seeds that reached the accuracy, and their number where some did not."""
+    found = [each for each in costs if each is not None]
+    few = f" ({len(found)} of {len(costs)})" if len(found) < len(costs) else ""
+    return f"{median(found):.1f}{few}" if found else "never"
 
 
 def orders_table(result: Json) -> str:
@@ -316,32 +300,28 @@ def orders_table(result: Json) -> str:
             ]
         )
     parts = [table(head, rows)]
-    for recipe, arms in result["trained"]["recipes"].items():
-        at = f"{TARGETS[recipe]:.0%}"
-        head = [
-            "order",
-            f"`{recipe}`: seconds to {at}, seed by seed",
-            "how many times fewer",
-            "steps",
-            "how many times fewer",
-            "seconds per step",
-            "how many times fewer",
-        ]
+    if arms := result["trained"]["orders"]:
+        at = f"{TARGET:.0%}"
+        head = [f"`{RECIPE}`", f"seconds to {at}", "how many times fewer", "steps", "how many times fewer"]
+        head += ["seconds per step", "how many times fewer"]
         rows = [
             [
                 order,
                 *(
                     cell
                     for clock in CLOCKS
-                    for cell in (
-                        times_text(each[clock]["cost"]),
-                        _fewer_text(each[clock]["fewer"]) if order != FIRST else "",
-                    )
+                    for cell in (_median_text(each[clock]["cost"]), _fewer_text(each[clock]["fewer"], order))
                 ),
                 f"{median(each['pace']['seconds']):.2f}",
-                over_text(each["pace"]["fewer"]) if order != FIRST else "",
+                _fewer_text(each["pace"]["fewer"], order),
             ]
             for order, each in arms.items()
         ]
-        parts.append(table(head, rows))
+        facts = result["trained"]["facts"]
+        num_seeds = max(len(each["step"]["cost"]) for each in arms.values())
+        note = (
+            f"Medians of {num_seeds} paired seeds with 95 % intervals; {facts['num_runs']} of {facts['num_wanted']} "
+            "runs are made."
+        )
+        parts += [table(head, rows), note]
     return "\n\n".join(parts)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.barrier import MADE, MADE_ROLLOUTS, Barrier, sums, turn_of, turns
-from benchmarks.orders import ARMS, FIRST, ORDERS, TARGETS, Trial, compared, orders_table, summary, waited, waits
+from benchmarks.orders import ARMS, FIRST, ORDERS, TARGET, Trial, compared, orders_table, summary, waited, waits
 from benchmarks.runs import MARKS, Limits, first_at, train, train_first
 from loops import each
 from made import completion, ended
@@ -37,7 +37,7 @@ def test_what_each_order_waits_for() -> None:
     assert found["update"] == 10 and found["mean"] == found["max"] == 10
     assert {*found["orders"]} == {*ORDERS} and found["orders"]["1, asked, finish"]["one process"] is None
     assert found["orders"]["1, asked, finish"] == {"one process": None, "beside": 1.25, "oldest": 1}
-    shown = orders_table({"waits": {"tens": found}, "trained": {"recipes": {}}})
+    shown = orders_table({"waits": {"tens": found}, "trained": {"orders": {}}})
     assert "| 1, asked, finish |  | 1.2 | 1 |" in shown
 
 
@@ -82,14 +82,14 @@ def record(seconds: float, steps: int, *, is_reached: bool = True) -> dict[str, 
         "seconds": [0, seconds],
         "accuracy": [0.2, 0.95 if is_reached else 0.4],
     }
-    reached = {f"{target:g}": first_at(points, target) for target in TARGETS.values()}
+    reached = {f"{target:g}": first_at(points, target) for target in (TARGET,)}
     return {"points": points, "reached": reached, "commit": "abc", "load": 0.5}
 
 
 def test_costs_are_compared_seed_by_seed() -> None:
     other = [*ARMS][1]
     records = {
-        Trial(recipe="columns", order=order, seed=seed): record(seconds, steps, is_reached=is_reached)
+        Trial(order=order, seed=seed): record(seconds, steps, is_reached=is_reached)
         for order, seed, seconds, steps, is_reached in [
             (FIRST, 0, 40.0, 20, True),
             (FIRST, 1, 60.0, 30, True),
@@ -98,13 +98,13 @@ def test_costs_are_compared_seed_by_seed() -> None:
             (other, 1, 20.0, 60, False),
         ]
     }
-    found = summary(records, {"columns": {FIRST: [2.0, 2.0, 5.0], other: [1.0, 1.0, 1.0]}}, 3)
-    assert [*found["recipes"]] == ["columns"] and found["facts"]["num_runs"] == 5
-    own = found["recipes"]["columns"][other]
+    found = summary(records, {FIRST: [2.0, 2.0, 5.0], other: [1.0, 1.0, 1.0]}, 3)
+    assert [*found["orders"]] == [FIRST, other] and found["facts"]["num_runs"] == 5
+    own = found["orders"][other]
     assert own["seconds"]["cost"] == [20.0, None] and own["step"]["fewer"]["ratios"] == [1.0, 0.5]
     assert own["seconds"]["fewer"]["ratios"] == [2.0, 1.0] and own["seconds"]["fewer"]["bound"] == "≤"
     assert own["pace"]["seconds"] == [1.0, 1.0, 1.0] and own["pace"]["fewer"]["ratios"] == [2.0, 2.0, 5.0]
-    assert compared({}, {1: record(1.0, 1)}, TARGETS["columns"], (1.0, 3.0)) == {"cost": [3.0], "fewer": None}
+    assert compared({}, {1: record(1.0, 1)}, TARGET, (1.0, 3.0)) == {"cost": [3.0], "fewer": None}
 
 
 def test_evaluations_that_wait_find_the_accuracies_of_their_steps() -> None:
