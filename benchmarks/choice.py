@@ -45,7 +45,7 @@ from benchmarks import command, runs
 from benchmarks.cells import Cell
 from benchmarks.decided import NUM_DECIDE, times_over, turned, verdict
 from benchmarks.figures.markdown import table
-from benchmarks.paired import Json, over_text, times_text
+from benchmarks.paired import Json, over_text
 from benchmarks.runs import Limits, Log, Plan, best_rate, cost, facts_of
 from benchmarks.timing import Say
 from podsrl.select.groups import select_groups
@@ -212,32 +212,25 @@ def _tuning(name: str, tuning: Log) -> dict[str, list[float | None]]:
 
 
 def page(result: Json) -> str:
-    """The lines with their verdicts, and the arms."""
-    shown = [(DECIDES, clock) for clock in CLOCKS] + [(OTHER, "cpu_seconds")]
-    head = ["what", "arm", "over", *(f"{CLOCKS[clock]} to {target:.0%}" for target, clock in shown), "seeds", "verdict"]
+    """The lines with their verdicts, and the medians of the arms."""
     parts = []
     for title, lines in result["lines"].items():
+        head = [title[0].upper() + title[1:], "arm", "over", *CLOCKS.values(), "verdict"]
         rows = []
         for line in lines:
-            times = [line["times"][f"{target:g}"][clock] for target, clock in shown]
-            own = [line["question"], line["arm"], line["over"], *map(over_text, times), f"{len(times[0]['ratios'])}"]
-            rows.append([*own, verdict(times[0])])
-        parts += [f"{title[0].upper()}{title[1:]}:", table(head, rows, num_left=3)]
-    arms = {}
+            times = [line["times"][f"{DECIDES:g}"][clock] for clock in CLOCKS]
+            rows.append([line["question"], line["arm"], line["over"], *map(over_text, times), verdict(times[0])])
+        parts.append(table(head, rows, num_left=3))
+    arms = []
     for name, both in result["arms"].items():
-        tuned_at = [times_text(both["tuning"].get(f"{rate:g}", ())) for rate in RATES]
         for own in both["at"]:
             to = own["to"][f"{DECIDES:g}"]
             got = {clock: [value for value in to[clock] if value is not None] for clock in CLOCKS}
             medians = [f"{statistics.median(of):,.{clock[0] == 'c':d}f}" if of else "–" for clock, of in got.items()]
-            stages = [f"{own['stages'][stage]:.3f}" for stage in ("generate", "update")]
-            ended = f"{len(got['step'])} of {len(to['step'])}"
-            arms[name, own["rate"]] = [name, f"{own['rate']:g}", *medians, *stages, ended, *tuned_at]
-    of_arms = ["arm", "rate", *(f"median {name}" for name in CLOCKS.values())]
-    of_arms += ["seconds per step to generate", "to update", "runs that got there"]
-    of_arms += [f"tuning seeds at {rate:g}: steps" for rate in RATES]
+            arms.append([name, f"{own['rate']:g}", *medians, f"{len(got['step'])} of {len(to['step'])}"])
+    of_arms = ["arm", "rate", *(f"median {name}" for name in CLOCKS.values()), "runs that got there"]
     note = (
-        f"95 % intervals over paired seeds; the verdict goes by CPU seconds to {DECIDES:.0%}. The runs are of commit "
-        f"{', '.join(result['commits'])}; the machine's load was {result['max_load']:.1f} at most."
+        f"Costs to {DECIDES:.0%}, with 95 % intervals over paired seeds; the verdict goes by CPU seconds. The runs are "
+        f"of commit {', '.join(result['commits'])}; the machine's load was {result['max_load']:.1f} at most."
     )
-    return "\n\n".join([*parts, table(of_arms, arms.values()), note])
+    return "\n\n".join([*parts, table(of_arms, arms), note])

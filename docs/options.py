@@ -14,46 +14,58 @@ from podsrl.config.other_names import other_names
 _HEAD = """\
 # Options
 
-Every option of `pods train` and `pods compare`. `pods config` shows them in a terminal, `pods config --of pretrain`
-those of `pods pretrain`, and `pods config --resolved pods > mine.toml` writes a whole config to start from. The page is
-made from `src/podsrl/config/schema.py` by `python docs/options.py > docs/options.md`.
+Every option of `pods train` and `pods compare`, with its default (without a `=` it is not set), its range and, in
+italics, what others call it. A number without a range is at least 0, and at least 1 where 0 would make no sense.
+
+`pods config` shows the options in a terminal, `pods config --of pretrain` those of `pods pretrain`, and `pods config
+--resolved pods > mine.toml` writes a whole config to start from.
 
 ## How to set them
 
-In a TOML file, or as a flag behind any command that takes a config. A flag overrides the file, and the file the
-default. The same flag twice, or a name that does not exist, is an error.
+In a TOML file, or as a flag of any command that takes a config. A flag overrides the file. The same flag twice, or a
+name that does not exist, is an error.
 
-| written | means |
-|---|---|
-| `--select.num_kept=8` or `--select.num_kept 8` | the value 8 |
-| `--model.gradient_checkpointing` | true; `=false`, or `false` after a space, turns it off |
-| `--task.rewards.correct=1` | one entry of a table |
-| `--optim.betas='[0.9, 0.95]'` | TOML notation; anything else is text, which needs no quotes |
-| `--task.system_prompt='--brief'` | a text that begins with two dashes needs the `=` |
+- `--select.num_kept=8` or `--select.num_kept 8`: the value 8
+- `--model.gradient_checkpointing`: true; with `=false` or `false` behind it, false
+- `--task.rewards.correct=1`: one entry of a table
+- `--optim.betas='[0.9, 0.95]'`: TOML notation; anything else is text, without quotes
+- `--task.system_prompt='--brief'`: a text that begins with two dashes needs the `=`
 
-A file may begin with `extends = "mixed"`, the name of a recipe or of a file beside it; it then holds only what it
-changes there. What `[about]` says of a recipe decides nothing.
+A file may begin with `extends = "mixed"`, the name of a recipe or of a file beside it, and then holds only its changes.
 """
 _ELSEWHERE = """\
 ## Coming from TRL, verl, OpenRLHF or the paper
 
-What others call each option. `pods config NAME`, as in `pods config per_device_train_batch_size`, says how theirs
-differs, or why there is none here. A `*` stands for all names of that form; equal names are left out.
+The names in italics above leave out what is nearly equal; a `*` stands for all names of that form. `pods config NAME`,
+as in `pods config per_device_train_batch_size`, says how theirs differs, or why there is none here. Three flags have
+other names, too:
 """
+_LONG = 12
+"""Names of a table that are not listed here, but on the page that the option's meaning links to."""
 _SHORTER = (
-    (r", at most (?:[\d,]{7,}|1e\+\d+)|(?<=at least 0), below 2\^\d+", ""),  # bounds that no one comes near
+    (r", at most (?:[\d,]{5,}|1e\+\d+)|(?<=at least 0), below 2\^\d+", ""),  # bounds that no one comes near
+    (r"^a whole number, at least 2 or a number, above 0, below 1$", "2 or more, or a share"),
+    (r"^a whole number, at least 1, at most 3 or a list of whole numbers$", "1 to 3, or a list"),
     (r"^a (?:whole )?number, at least (\S+), at most (\S+)$", r"\1 to \2"),
     (r"^a (?:whole )?number, at least (\S+)$", r"\1 or more"),
-    (r"^a (?:whole )?number, above 0$", "more than 0"),
+    (r"^a (?:whole )?number, above 0$", "above 0"),
+    (r"\ba number, ", ""),
+    (r"^a list of 2: ", ""),
+    (r"^a (?:list of texts, |number of )", ""),
 )
 """What an option takes, beside its default."""
+_PLAIN = {"text", "true or false", "0 or more", "1 or more", "a table", "a list of texts", "a list of numbers"} | {
+    f"a table of names and {values}" for values in ("numbers", "tables")
+}
+"""What is not said beside a default."""
 _PAGE = re.compile(r"docs/([\w-]+)\.md")
 _TITLES = {"train": "Training", "compare": "Comparisons"}
 
 
 def options_page() -> str:
     """The whole page, as Markdown."""
-    return "\n".join([_HEAD, *_schemas(), _elsewhere()])
+    flags = dict.fromkeys(other.ours for other in other_names() if other.ours.startswith("--"))
+    return "\n".join([_HEAD, *_schemas(), _ELSEWHERE, *(f"- `{flag}`: {_elsewhere(flag)}" for flag in flags), ""])
 
 
 def _schemas() -> Iterator[str]:
@@ -80,27 +92,54 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
 def _row(option: OptionEntry, same: str) -> str:
     """A line; `same` is the first option of the section with the same known names."""
     is_set = not option.default.startswith(("not set", "none:"))
-    takes = "" if option.takes in ("text", "true or false") else option.takes
+    default = "" if is_set else option.default.removeprefix("not set").removeprefix("none: it ")
+    value = f"`={option.default.partition(', or ')[0]}`" if is_set else ""
+    notes = "; ".join(filter(None, [default, _takes(option)]))
+    others = _elsewhere(option.key)
+    return (
+        f"- **`{option.key}`**{value}{notes and f' ({notes})'}: {option.meaning}{_known(option, same)}"
+        f"{others and f' *{others}*'}"
+    )
+
+
+def _takes(option: OptionEntry) -> str:
+    """What an option takes, where neither its default nor its meaning says so."""
+    choices = {*re.findall(r'"\w+"', option.takes)} - {option.default}
+    if choices and all(choice in option.meaning for choice in choices):
+        return ""
+    takes = option.takes
     for pattern, shorter in _SHORTER:
         takes = re.sub(pattern, shorter, takes)
-    known = ", ".join(f"`{name}`" for name in option.known) if same == option.key else f"those of `{same}`"
-    names = f" Known: {known}." if option.table else ""
-    value = f" = `{option.default}`" if is_set else ""
-    notes = "; ".join(filter(None, ["" if is_set else option.default, takes]))
-    return f"- **`{option.key}`**{value}{notes and f' ({notes})'}: {option.meaning}{names}"
+    return "" if takes in _PLAIN else takes
 
 
-def _elsewhere() -> str:
-    """A line per option here."""
-    found: dict[str, dict[str, list[str]]] = {}
+def _known(option: OptionEntry, same: str) -> str:
+    if len(option.known) > _LONG or same != option.key:
+        return ""
+    names = ", ".join(f"`{name}`" for name in option.known if f'"{name}"' not in option.meaning)
+    return names and f" Known: {names}."
+
+
+def _elsewhere(ours: str) -> str:
+    """What others call an option or a flag."""
+    found: dict[str, list[str]] = {}
     for other in other_names():
-        found.setdefault(other.ours, {}).setdefault(other.origin, []).append(f"`{other.theirs}`")
-    lines = [f"- `{ours}`: {_by_origin(own)}" for ours, own in found.items() if ours]
-    return "\n".join([_ELSEWHERE, *lines, ""])
+        if other.ours == ours and other.origin != "formerly" and not _is_equal(ours, other.theirs):
+            found.setdefault(other.origin, []).append(other.theirs)
+    return "; ".join(f"{origin} {', '.join(_once(names))}" for origin, names in found.items())
 
 
-def _by_origin(names: dict[str, list[str]]) -> str:
-    return "; ".join(f"{origin} {', '.join(theirs)}" for origin, theirs in names.items())
+def _once(names: list[str]) -> Iterator[str]:
+    """Names as code, without those that end another, as "train_batch_size" ends "data.train_batch_size"."""
+    plain = {name: name.replace(".", "_") for name in names}
+    for name in names:
+        if not any(other != name and plain[other].endswith(plain[name]) for other in names[: names.index(name)]):
+            yield f"`{name}`"
+
+
+def _is_equal(ours: str, theirs: str) -> bool:
+    """Whether the last part of a name is that of ours, or all of ours, as "lora_alpha" is for "lora.alpha"."""
+    return theirs.rpartition(".")[2] in (ours.rpartition(".")[2], ours.replace(".", "_"))
 
 
 if __name__ == "__main__":

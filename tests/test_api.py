@@ -80,7 +80,9 @@ def test_a_run_has_the_numbers_and_the_config_of_the_command(
     assert numbers(run.folder) == numbers(tmp_path / "two")
     assert run.config == podsrl.load_config(tmp_path / "two" / "config.toml")
     assert run.resume() is run and "was already finished, after 2 steps" in capsys.readouterr().out
-    assert run.evaluate().accuracy == run.curves()["eval/accuracy"][-1]
+    measured = run.evaluate(out=tmp_path / "answers.jsonl")
+    assert measured.accuracy == run.curves()["eval/accuracy"][-1]
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == measured.num_samples
 
 
 def test_a_function_of_this_process_rewards_and_a_resumed_run_is_the_whole_one(tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_rewards_are_checked_as_by_the_command(tmp_path: Path) -> None:
         (lambda: podsrl.compare("demo", num_seed=1), r"unknown key 'num_seed'\. Did you mean 'num_seeds'\?"),
         (lambda: podsrl.compare("demo", base="grpo"), "config demo: base = 'grpo': "),
         (lambda: podsrl.compare({"arms": {"a": {}}}, baseline="a"), r"arms = \['a'\]: wanted at least two"),
-        (lambda: podsrl.plan("pods", measure=0), "--measure 0: wanted seconds above 0"),
+        (lambda: podsrl.plan("pods", measure=0), "measure = 0: wanted seconds above 0"),
         (lambda: podsrl.plan("pods", select={"kept": 8}), "Did you mean 'select.num_kept'"),
         (lambda: podsrl.check_reward("none.jsonl", "correct"), "none.jsonl"),
         (lambda: podsrl.check_reward("none.jsonl", []), r"rewards = \[\]: wanted at least one"),

@@ -45,7 +45,7 @@ def troubles(files: Files) -> str:
 
 
 def listed(files: Files) -> str:
-    """A table per group: a row per system, with links to its recipe and its paper."""
+    """A table per group: a row per system, with a link to its paper."""
     found = [read_system(name) for name in system_names()]
     head = ["system", "idea", "use it when", "it costs", "we saw"]
     parts = []
@@ -56,10 +56,10 @@ def listed(files: Files) -> str:
 
 
 def _row(system: System) -> list[str]:
-    about, recipe = system.about, f"../src/podsrl/config/recipes/systems/{system.name}.toml"
+    about, name = system.about, f"`{system.name}`"
     numbers = re.findall(r"\d{4}\.\d{5}", about.source)
-    paper = f"[{about.name}](https://arxiv.org/abs/{numbers[0]})" if numbers else about.name
-    return [f"[`{system.name}`]({recipe}), {paper}", about.idea, about.when, about.cost, about.seen]
+    linked = f"[{name}](https://arxiv.org/abs/{numbers[0]})" if numbers else name
+    return [linked, about.idea, about.when, about.cost, "–" if about.seen == "no clear difference" else about.seen]
 
 
 PARTS: dict[str, Callable[..., str]] = {

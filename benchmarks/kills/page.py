@@ -1,14 +1,12 @@
-"""The result of the kills, from what happened, and its table in docs/long-runs.md."""
+"""The result of the kills, from what happened, and what docs/long-runs.md shows of it."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures.markdown import table
 from benchmarks.kills.schedules import SCHEDULES
 from podsrl.lib.logs import read_lines
 
@@ -40,26 +38,18 @@ def summary(folder: Path) -> Json:
     }
 
 
-def rows(result: Json) -> Iterator[list[str]]:
-    """Head and body of the table of schedules."""
-    yield ["schedule", "kills", "runs compared", "bit-identical"]
-    for name, found in result["schedules"].items():
-        yield [name, *(f"{found[what]:,}" for what in ("kills", "ends", "identical"))]
-    identical = sum(found["identical"] for found in result["schedules"].values())
-    yield ["all", f"{result['kills']:,}", f"{result['ends']:,}", f"{identical:,}"]
-
-
 def markdown(result: Json) -> str:
     """For the page."""
-    head, *body = rows(result)
-    return f"{table(head, body)}\n\n{_rest(result)}\n"
-
-
-def _rest(result: Json) -> str:
+    found = result["schedules"]
+    identical = sum(each["identical"] for each in found.values())
+    different = [name for name, each in found.items() if each["identical"] < each["ends"]]
     half = ", ".join(f"{what} {num:,} times" for what, num in result["unfinished"].items())
     return (
+        f"**{result['kills']:,} kills: {identical:,} of {result['ends']:,} runs that ended were bit-identical.** "
+        + (f"Others were of {'; '.join(different)}. " if different else "")
+        + f"They had {len(found)} schedules: {'; '.join(found)}.\n\n"
         f"{result['kills_of_resumed']:,} of the kills hit a run that had been resumed already; one run went through "
         f"{result['most_kills_of_one_run']}. In the folder was half written: {half or 'nothing'}. Left behind: "
         f"{result['left_processes']} processes, {result['left_segments']} segments of shared memory, "
-        f"{len(result['temporary_files'])} temporary files."
+        f"{len(result['temporary_files'])} temporary files.\n"
     )

@@ -1,4 +1,4 @@
-"""What is shown of a soak: tables in docs/long-runs.md."""
+"""What docs/long-runs.md shows of a soak."""
 
 from __future__ import annotations
 
@@ -21,37 +21,27 @@ MANY_STEPS = 60_000
 Json = dict[str, Any]
 
 
-def rows(result: Json) -> Iterator[list[str]]:
+def markdown(result: Json) -> str:
+    """For the page."""
+    head, *body = _rows(result)
+    rest = f"{_counts(result)} {_logs(result)} {_end(result)}"
+    return f"{_title(result)}. {_verdict(result)}\n\n{table(head, body)}\n\n{rest}\n"
+
+
+def _rows(result: Json) -> Iterator[list[str]]:
     """Head and body of the table of processes."""
-    yield ["process", "steps", "memory", "per 1,000 steps", "open files", "threads", "processes"]
+    yield ["process", "memory", "per 1,000 steps"]
     for each in result["processes"]:
         yield [
-            TITLES.get((each["command"], each["kind"]), f"{each['command']}: {each['kind']}"),
-            f"{each['steps']:,.0f}",
+            _name(each),
             f"{each['rss_after_warm_up'] / 2**20:.1f} → {each['rss_at_the_end'] / 2**20:.1f} MiB",
             f"{each['bytes_per_1000_steps'] / 2**20:+.2f} MiB",
-            *(_most(each, what) for what in ("files", "threads", "count")),
         ]
 
 
-def _most(each: Json, what: str) -> str:
-    grows = each[f"{what}_per_1000_steps"]
-    return f"{each[f'{what}_most']}" + (f" ({grows:+.1f} per 1,000 steps)" if abs(grows) >= 0.1 else "")
-
-
-def file_rows(result: Json) -> Iterator[list[str]]:
-    """Head and body of the table of logs."""
-    yield ["run", "file", "bytes per step", f"of {MANY_STEPS:,} steps"]
-    for each in result["files"]:
-        size = each["bytes_per_step"]
-        title = TITLES[each["command"], "main"].partition(":")[0]
-        yield [title, f"`{each['file']}`", f"{size:,.0f}", f"{MANY_STEPS * size / 2**20:,.0f} MiB"]
-
-
-def markdown(result: Json) -> str:
-    """For the page."""
-    tables = "\n\n".join(table(head, body) for head, *body in (rows(result), file_rows(result)))
-    return f"{_title(result)}. {_verdict(result)}\n\n{tables}\n\n{_end(result)}\n"
+def _name(process: Json) -> str:
+    command, kind = process["command"], process["kind"]
+    return TITLES.get((command, kind), f"{command}: {kind}")
 
 
 def _title(result: Json) -> str:
@@ -60,21 +50,36 @@ def _title(result: Json) -> str:
 
 
 def _verdict(result: Json) -> str:
-    grown = [each for each in result["processes"] if each["bytes_per_1000_steps"] >= FLAT_BYTES]
-    names = [TITLES.get((each["command"], each["kind"]), each["kind"]) for each in grown]
+    grown = [_name(each) for each in result["processes"] if each["bytes_per_1000_steps"] >= FLAT_BYTES]
     flat = f"grows by less than {FLAT_BYTES / 2**20:g} MiB per 1,000 steps"
-    return f"Memory of every process {flat}, except of: {', '.join(names)}." if names else f"Memory {flat}."
+    return f"Memory of every process {flat}, except of: {', '.join(grown)}." if grown else f"Memory {flat}."
+
+
+def _counts(result: Json) -> str:
+    kinds = {"files": "open files", "threads": "threads", "count": "processes"}
+    grown = [
+        f"{kinds[what]} of {_name(each)} ({each[f'{what}_per_1000_steps']:+.1f} per 1,000 steps)"
+        for each in result["processes"]
+        for what in kinds
+        if abs(each[f"{what}_per_1000_steps"]) >= 0.1
+    ]
+    flat = "The numbers of open files, threads and processes stay as they are"
+    return f"{flat}, except {', '.join(grown)}." if grown else f"{flat}."
+
+
+def _logs(result: Json) -> str:
+    sizes = {
+        run: sum(each["bytes_per_step"] for each in result["files"] if each["command"] == run)
+        for run in result["steps"]
+    }
+    grown = " and ".join(f"{MANY_STEPS * size / 2**20:,.0f} MiB ({run})" for run, size in sizes.items())
+    return f"The logs of {MANY_STEPS:,} steps take {grown}."
 
 
 def _end(result: Json) -> str:
     left = {what.replace("_", " "): len(found) for what, found in result["left"].items()}
-    codes = ", ".join(f"{run} {result[run]}" for run in result["steps"])
+    nothing = ", ".join(f"{num} {what}" for what, num in left.items())
     again = ", ".join(
         f"{run} in {each['seconds']:.0f} s (exit code {each['code']})" for run, each in result["resumed"].items()
     )
-    nothing = ", ".join(f"{num} {what}" for what, num in left.items())
-    return (
-        f"At most {result['temporary_files']} temporary files and {result['segments']} named segments of shared memory "
-        f"at once. Exit codes after Ctrl-C: {codes}. Left behind: {nothing}. "
-        f"Resumed, the first new step written: {again}."
-    )
+    return f"Left behind after Ctrl-C: {nothing}. Resumed, the first new step written: {again}."

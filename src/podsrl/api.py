@@ -203,10 +203,8 @@ def evaluate(
         UsageError: no such target, or an option that no evaluation reads.
         KeyboardInterrupt: Ctrl-C, or a notebook's stop button.
     """
-    name = str(target.folder if isinstance(target, Run) else target)
-    answered = answers_of(
-        target_of(name, as_overrides(changes), task, None if out is None else Path(out)), num_questions
-    )
+    name, path = str(target.folder if isinstance(target, Run) else target), None if out is None else Path(out)
+    answered = answers_of(target_of(name, as_overrides(changes), task, path), num_questions, path)
     if not answered.is_whole:
         raise KeyboardInterrupt
     return answered.accuracy

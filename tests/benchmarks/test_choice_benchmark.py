@@ -158,7 +158,7 @@ def test_ratios_and_verdicts_by_hand() -> None:
     assert verdicts == ["none: 3 of 12 seeds", "dearer, by less than 1.25×"]
     assert result["arms"]["GRPO 16"]["at"][0]["to"]["0.9"]["step"] == [None] * 12
     assert result["arms"][PODS]["tuning"] == {"0.0003": [23.0, None]} and result["arms"][MASK]["tuning"] == {}
-    assert "| 0 of 12 |" in page(result) and "| 23, – |" in page(result)
+    assert "| 0 of 12 |" in page(result)
 
 
 def test_a_tuning_run_that_ended_sooner_than_it_may_now_is_made_again() -> None:

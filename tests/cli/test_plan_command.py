@@ -28,7 +28,7 @@ def run_pods(*arguments: str, folder: Path) -> children.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["plan", "pods", "--measure", "0"], "--measure 0: wanted seconds above 0"),
+        (["plan", "pods", "--measure", "0"], "measure = 0: wanted seconds above 0"),
         (["plan", "pods", "--plot", "map.gif"], "--plot map.gif: wanted a file that ends in .png"),
         (["plan", "pods", "--write", "mine.txt"], "--write mine.txt: wanted a new file that ends in .toml"),
         (["plan", "pods", "--write", "no/mine.toml"], "--write no/mine.toml: wanted a new file"),

@@ -17,6 +17,7 @@ from podsrl.lib.stages import OTHER, SHOWN_STAGES
 from podsrl.report.figures.bars import stage_figure
 from podsrl.report.figures.svg import inline_svg
 from podsrl.report.html import write_report
+from podsrl.report.page import with_code
 from run_folders import group_line, rollout_entry, write_comparison, write_run
 
 EVIL = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>]]>--><svg onload=a()>"
@@ -158,6 +159,21 @@ def test_every_recorded_rollout_is_shown_best_first_with_its_fate(run_page: str)
         ("kept", "0 0 correct 0 -0.71 kept 10 text 0"),
         ("dropped", "1 – correct – – dropped: invalid correct raised ValueError 11 cut text 1"),
     ]
+
+
+def test_a_group_is_marked_beside_its_question(tmp_path: Path) -> None:
+    """A long question is cut where it stands, and neither its run nor its marks with it."""
+    long = {"id": "1", "prompt": "How many? " * 40, "answer": "1"}
+    group = group_line(1, task=long, rollouts=[rollout_entry(number, 0.0) for number in range(2)])
+    runs = [write_run(tmp_path / name, groups=[group]) for name in ("one", "two")]
+    page = _page(runs, tmp_path / "report.html")
+    [task, _] = re.findall(r'<span class="task" title="1">(.*?)</span>\n<span class="strip', page)
+    parts = re.findall(r"<span[^>]*>(.*?)</span>", task)
+    assert parts[0].startswith("How many?") and parts[0].endswith("…") and parts[1:] == ["· one", "no signal"]
+
+
+def test_code_in_advice_is_code_and_the_rest_is_text() -> None:
+    assert with_code("see `pods check-reward`, or <b>") == "see <code>pods check-reward</code>, or &lt;b&gt;"
 
 
 def test_what_a_model_wrote_stays_text_everywhere(evil_page: str) -> None:

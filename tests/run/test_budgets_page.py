@@ -1,4 +1,4 @@
-"""docs/budgets.md: its examples run, and do what the page says; `wait`, which has none there, does too."""
+"""docs/budgets.md: its examples run, and do what the page says; `keep` and `wait`, which have none there, do too."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ BLOCKS = {
 }
 TOMLS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
 SMALL = ("rollouts.num_prompts=3",)
+BLOCKS["my_keep"] = """
+class MixedHalf:
+    def keep(self, view):
+        mixed = [g for g in view.groups if len({r.reward for r in g.rollouts}) > 1]
+        return [group.id for group in mixed[: view.num_prompts // 2]]
+"""
 BLOCKS["my_wait"] = """
 from podsrl.control import Ask
 
@@ -107,7 +113,7 @@ def test_the_part_of_the_page_that_remembers_puts_solved_questions_last_also_aft
     assert [ask.index for ask in budget.ask(view())] == [ask.index for ask in later.ask(view())] == drawn[1:4]
 
 
-def test_the_part_of_the_page_that_keeps_trains_on_the_first_mixed_groups() -> None:
+def test_a_part_that_keeps_trains_on_the_first_mixed_groups() -> None:
     _, budget = made("my_keep:MixedHalf")
     groups = (group(1, 0, 0), group(2, 0, 1), group(3, 1, 1), group(4, 1, 0))
     assert budget.trained(view(groups=groups)) == {"s6/0/2"}

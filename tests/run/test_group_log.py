@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,9 +101,9 @@ def test_a_line_written_by_hand_is_the_line_of_its_group_and_is_read_back() -> N
 def test_the_line_has_the_documented_names() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     section = page.split("## `groups.jsonl`: whole groups\n")[1].split("\n## ")[0]
-    of_group, of_rollout = section.split("Each rollout:")
-    first_cells = [re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) for table in (of_group, of_rollout)]
-    assert first_cells == [list(LINE), list(LINE["rollouts"][0])]
+    example = json.loads(section.split("```json\n")[1].split("```")[0])
+    assert list(example) == list(LINE) and list(example["task"]) == list(LINE["task"])
+    assert list(example["rollouts"][0]) == list(LINE["rollouts"][0])
 
 
 def test_a_number_is_believed_up_to_1e100_and_no_further() -> None:

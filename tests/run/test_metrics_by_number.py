@@ -199,11 +199,11 @@ def close(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def documented(section: str) -> set[str]:
-    """The names in the first column of a section's table."""
+    """The names before the colons of a section's lists."""
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-    table = page.split(f"## {section}\n")[1].split("\n#")[0]
-    cells = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
-    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    lists = page.split(f"## {section}\n")[1].split("\n#")[0]
+    terms = re.findall(r"^- (`[^:]*):", lists, flags=re.MULTILINE)
+    return {name for term in terms for name in re.findall(r"`([^`]+)`", term)}
 
 
 def test_every_metric_of_a_step_has_its_number() -> None:

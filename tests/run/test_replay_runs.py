@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -11,24 +11,41 @@ from typing import Any
 
 import pytest
 
+from podsrl.control import View
 from podsrl.errors import CheckpointError, UsageError
 from podsrl.run.before.replay import replay_notes
 from podsrl.run.before.sizes import parts_of
 from podsrl.run.metrics import step_metrics
 from podsrl.run.step.step import training_step
 from podsrl.run.step.trainer import Trainer
+from podsrl.types import Group
 from runs import EXTRA, assert_same_weights, config_of, newest, timeless
 
-PAGE = (Path(__file__).parents[2] / "docs" / "budgets.md").read_text()
-OF_THE_PAGE = "systems=my_replay:LastStep"
+LAST_STEP = "systems=my_replay:LastStep"
+
+
+class LastStep:
+    def __init__(self) -> None:
+        self.kept: tuple[Group, ...] = ()
+
+    def recall(self, view: View) -> tuple[Group, ...]:
+        return self.kept
+
+    def learn(self, groups: Sequence[Group]) -> None:
+        self.kept = tuple(group for group in groups if group.is_trained)
+
+    def state(self) -> dict[str, Any]:
+        return {"kept": self.kept}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.kept = state["kept"]
 
 
 @pytest.fixture(autouse=True)
 def my_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module of the page."""
+    """A user's module."""
     module: Any = ModuleType("my_replay")
-    [block] = re.findall(r"```python\n(# my_replay.py.*?)```", PAGE, flags=re.DOTALL)
-    exec(block, module.__dict__)
+    module.LastStep = LastStep
     answers = {"Twice": lambda view: [*view.groups][:1], "Texts": lambda view: ["a", "b"], "Nothing": lambda view: None}
     for name, answer in answers.items():
         setattr(module, name, type(name, (), {"recall": staticmethod(answer)}))
@@ -41,13 +58,13 @@ def kept_of(trainer: Trainer) -> tuple[Any, ...]:
 
 
 def test_kept_groups_are_trained_on_again_and_a_resumed_run_has_them(tmp_path: Path) -> None:
-    whole = Trainer(config_of(OF_THE_PAGE))
+    whole = Trainer(config_of(LAST_STEP))
     first, second = training_step(whole), training_step(whole)
     assert second.groups[2:] == first.groups and len(second.samples) == sum(len(s.kept) for s in second.selections)
     assert {group.step for group in second.groups} == {0, 1}
     whole.save(tmp_path, EXTRA)
 
-    resumed = Trainer(config_of(OF_THE_PAGE))
+    resumed = Trainer(config_of(LAST_STEP))
     resumed.load(newest(tmp_path))
     assert kept_of(resumed) == kept_of(whole) == tuple(second.groups[:2])
     one, other = (timeless(step_metrics(training_step(trainer))) for trainer in (whole, resumed))
@@ -56,7 +73,7 @@ def test_kept_groups_are_trained_on_again_and_a_resumed_run_has_them(tmp_path: P
 
 
 def test_kept_groups_of_no_question_are_a_damaged_checkpoint(tmp_path: Path) -> None:
-    trainer = Trainer(config_of(OF_THE_PAGE))
+    trainer = Trainer(config_of(LAST_STEP))
     training_step(trainer)
     [recall] = trainer.parts.systems["recall"]
     recall.part.kept = tuple(replace(group, index=10**9) for group in recall.part.kept)

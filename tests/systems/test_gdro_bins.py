@@ -69,7 +69,7 @@ def test_rollouts_without_reward_or_asked_in_another_way_do_not_count() -> None:
     invalid = replace(whole.rollouts[0], reward=float("nan"), invalid_reason="no number")
     hinted = replace(whole.rollouts[1], origin="hint", prompt_ids=(9,))
     assert replace(whole, rollouts=(invalid, hinted, whole.rollouts[2])).outcomes == [False]
-    too_long = replace(whole.rollouts[1], origin="guide_too_long")  # it answered the question as it stands
+    too_long = replace(whole.rollouts[1], is_unguided=True)  # it answered the question as it stands
     assert replace(whole, rollouts=(too_long, whole.rollouts[2])).outcomes == [True, False]
     bins = made()
     bins.learn([replace(whole, rollouts=(invalid, hinted))])

@@ -38,12 +38,12 @@ def attacked(name: str) -> dict[str, FamilyCount]:
 
 
 def paid(found: dict[str, FamilyCount]) -> str:
-    """The families that pay or make the reward fail; if most of those that were tried pay, the others."""
+    """The families that pay or make the reward fail; if most of those that were tried pay, how many do."""
     tried = [family.name for family in FAMILIES if family.name in found]
     paying = [name for name in tried if found[name].num_paid]
     failing = [f"{name} (fails)" for name in tried if found[name].num_escaped]
     if 2 * len(paying) > len(tried):
-        return ", ".join([f"all but {', '.join(name for name in tried if name not in paying)}", *failing])
+        return ", ".join([f"{len(paying)} of {len(tried)} families", *failing])
     return ", ".join([*paying, *failing]) or "nothing"
 
 

@@ -82,7 +82,7 @@ def measured_plan(config: RunConfig, seconds: float) -> Plan:
         UsageError: the seconds are not above 0, or as of a run's start.
     """
     if not seconds > 0:
-        raise UsageError(f"--measure {seconds:g}: wanted seconds above 0, e.g. --measure 60")
+        raise UsageError(f"measure = {seconds:g}: wanted seconds above 0, e.g. 60")
     load("podsrl.plan.probe", "transformers.modeling_utils")
     from podsrl.plan.probe import run_probes, still_trainer
     from podsrl.plan.search import make_plan

@@ -70,27 +70,27 @@ class ModelConfig(Section):
     """Which weights are trained."""
 
     path: PathText = "builtin:arithmetic"
-    """Model folder in Hugging Face layout, name on the hub, "package:NAME" for a model that `pods models` fetched, or a
-    small one that ships: "builtin:arithmetic", "builtin:arithmetic-rare", "builtin:arithmetic-mixed", "builtin:steps".
-    "", as in recipes for any model: you have to give it."""
+    """Model folder in Hugging Face layout, name on the hub, "package:NAME" of a model from `pods models`, or one that
+    ships: "builtin:arithmetic", "builtin:arithmetic-rare", "builtin:arithmetic-mixed", "builtin:steps". In recipes ""
+    means that you have to give it."""
     revision: str | None = None
-    """Branch, tag or commit of a model on the hub; default: its main branch."""
+    """Branch, tag or commit on the hub; default: the main branch."""
     trust_remote_code: bool = False
-    """Run Python code that comes with the model. Read that code first."""
+    """Run Python code that comes with the model. Read it first."""
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
     """Number format of weights and activations; "auto": bfloat16 on a GPU that computes in it, else float32. Gradients
     overflow in float16, so it is for evaluation only."""
     device: str = "auto"
     """"cpu", "cuda", "cuda:1" …; "auto": CUDA if there is a GPU and the model is not tiny, else the CPU."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    """Attention kernel of the model's own forward; "auto": transformers' choice."""
+    """Attention kernel of the model's forward; "auto": transformers' choice."""
     matmul: Literal["auto", "mkl", "onednn"] = "auto"
-    """Library for float32 products on an x86 CPU: MKL, or oneDNN for large products; "auto": oneDNN on AMD's processors
+    """Library for float32 products on an x86 CPU: MKL, or oneDNN for large ones; "auto": oneDNN on AMD's processors
     with AVX-512, else MKL."""
     dropout: Literal["off", "as_configured"] = "off"
-    """The model's own dropout in the update. Adapters have `lora.dropout`."""
+    """"as_configured": the model's own dropout is on in the update."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the update instead of storing them: less memory, more time."""
+    """Recompute activations in the update: less memory, more time."""
     load_in_4bit: bool = False
     """Hold the frozen weights in 4 bits (NF4, bitsandbytes); needs [lora]."""
 
@@ -99,26 +99,26 @@ class LoraConfig(Section):
     """Low-rank adapters (PEFT) instead of full fine-tuning."""
 
     rank: Annotated[int, Field(ge=1, le=2**14)] = 64
-    """Rank r of each adapter; at most the smaller side of the largest matrix that gets one."""
+    """Rank r of the adapters; at most the smaller side of the largest matrix that gets one."""
     alpha: Positive = 64.0
-    """An adapter's product is scaled by alpha / rank."""
+    """Adapters are scaled by alpha / rank."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Dropout on an adapter's input in the update."""
+    """Dropout on an adapter's input."""
     targets: Annotated[tuple[str, ...], BeforeValidator(parse_words)] = ("all-linear",)
-    """Ends of the names of the modules that get an adapter ("q_proj", …); "all-linear": every linear layer but the
-    output head."""
+    """Ends of the names of modules with an adapter ("q_proj", …); "all-linear": every linear layer but the output
+    head."""
 
 
 class TaskConfig(Section):
     """Where the questions come from, and how answers are judged."""
 
     name: Annotated[PathText, Names("podsrl.tasks:TASKS")] = "arithmetic"
-    """A known task set (`podsrl.tasks.TASKS`) or "module:function"."""
+    """A known task set or "module:function" (docs/tasks.md)."""
     path: PathText | None = None
-    """For "jsonl": a file with one JSON object per line. For "hub": the data set's name. For named sets: a folder or
-    file with their rows, in place of the hub or the folder in PODS_DATA."""
+    """For "jsonl": a file with one JSON object per line; for "hub": the data set's name; else a folder or file with the
+    set's rows, in place of the hub or PODS_DATA."""
     eval_path: PathText | None = None
-    """For "jsonl": a file with the held-out questions; default: rows of `path` are held out."""
+    """For "jsonl": a file of held-out questions; default: rows of `path`."""
     subset: str | None = None
     """For "hub": the data set's configuration."""
     train_split: str | None = None
@@ -126,100 +126,101 @@ class TaskConfig(Section):
     eval_split: str | None = None
     """For "hub": the held-out split; default: `num_eval` rows of the training split."""
     prompt_column: str = "question"
-    """For "jsonl" and "hub": the column with the prompt."""
+    """For "jsonl" and "hub": column of the prompt."""
     answer_column: str = "answer"
-    """For "jsonl" and "hub": the column with the reference answer."""
+    """For "jsonl" and "hub": column of the reference answer."""
     digits: OneOrSeveralDigits = 2
-    """For "arithmetic" and "columns": digits of each addend; a list, such as [1, 2, 3], mixes sums of each."""
+    """For "arithmetic" and "columns": digits of each addend; a list, such as [1, 2, 3], mixes them."""
     levels: dict[int, float] | None = None
-    """For "steps" (levels 1 to 4) and "functions" (1 to 3): level, 1 is the easiest, -> its share of the questions; the
-    shares add up to 1. Default: the mixture of "steps" (docs/steps.md), all questions of "functions"."""
+    """For "steps" (levels 1 to 4) and "functions" (1 to 3): level -> share of the questions; 1 is the easiest, and
+    shares add up to 1. Default: the mixture of "steps" (docs/steps.md), all of "functions"."""
     chat: bool | None = None
-    """Send prompts as chat messages, through the tokenizer's chat template; default: as the task set says."""
+    """Send prompts as chat messages, through the tokenizer's template; default: as the task set says."""
     system_prompt: Annotated[str | None, Names("podsrl.tasks:SYSTEM_PROMPTS")] = None
-    """System message of every chat: a known one (`podsrl.tasks.SYSTEM_PROMPTS`) or the text itself; default: none."""
+    """System message of every chat: a known one or the text itself; default: none."""
     special_tokens: Literal["text", "tokens"] = "text"
-    """What special tokens such as `<|im_end|>` in a question are: "text", or "tokens", for prompts that were rendered
-    with a chat template on purpose. In `system_prompt` they are always tokens."""
+    """How special tokens such as `<|im_end|>` in a question are read: as "text", or as "tokens", for prompts that a
+    chat template rendered. In `system_prompt` they are always tokens."""
     rewards: Annotated[dict[str, float] | None, Names("podsrl.score:REWARDS")] = None
-    """Reward functions (`podsrl.score.REWARDS` or "module:function") and their weights; the reward is the weighted sum.
-    Default: the task set's own."""
+    """Reward functions (known ones or "module:function") and their weights; the reward is the weighted sum. Default:
+    the task set's (docs/rewards.md)."""
     correct: Annotated[str | None, Names("podsrl.score:REWARDS")] = None
-    """The reward function that decides whether an answer is correct (value >= 1). Default: the task set's own."""
+    """The reward function whose value >= 1 means that an answer is correct. Default: the task set's."""
     format: Annotated[str | None, Names("podsrl.score:REWARDS")] = None
-    """The reward function that decides whether an answer has the wanted format (value >= 1). Default: the task set's
-    own if it is among the rewards, else none."""
+    """The reward function whose value >= 1 means the wanted format. Default: the task set's if it is among the rewards,
+    else none."""
     environment: Annotated[str | None, Names("podsrl.score.workers.turns:ENVIRONMENTS")] = None
     """What answers the model's turns: "module:function", or "module:Class" for an object per rollout (docs/turns.md).
-    Default: the task set's own, if any."""
+    Default: the task set's, if any."""
     tools: Annotated[tuple[str, ...], BeforeValidator(parse_names)] = ()
     """Functions "module:function" that the model may call, in place of an environment (docs/turns.md)."""
     max_turns: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 8
     """Most turns of the model in a rollout."""
     reward_workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes for slow rewards (math, and your own functions of one completion), and as many for the environment or
-    the tools; 0: one per core, at most 16."""
+    """Processes for slow rewards (math, and your functions of one completion), and as many for the environment or
+    tools; 0: one per core, at most 16."""
     reward_timeout_seconds: PositiveSeconds = 10.0
-    """Seconds for the reward of one completion, a call of the environment, or the tool calls of a turn. Beyond them an
-    answer to a math reward counts as wrong; with a function of your own the rollout is invalid."""
+    """Seconds for the reward of a completion, a call of the environment, or the tool calls of a turn. Beyond them a
+    math answer counts as wrong, and with your own function the rollout is invalid."""
     batch_timeout_seconds: PositiveSeconds = 300.0
-    """Seconds for one call of a reward function in TRL's form, which gets all completions of a step, and for loading
-    its module. Beyond them those rollouts are invalid."""
+    """Seconds for a call of a reward function in TRL's form, which gets all completions of a step, and for loading its
+    module. Beyond them these rollouts are invalid."""
     num_eval: NonNegativeCount | None = None
-    """Held-out questions, never trained on; 0: all of the set's test split. Default: 256, or all if there are fewer; of
-    a single file or split a fifth of the rows, at most 256; all rows of `eval_path`."""
+    """Held-out questions; 0: the whole test split. Default: all rows of `eval_path`; of a single file or split a fifth,
+    at most 256; else 256, or all if there are fewer."""
 
 
 class RolloutConfig(Section):
     """How many completions are generated, and how they are sampled."""
 
     num_prompts: Count = 8
-    """Questions (groups) per step."""
+    """Prompts (groups) per step."""
     num_rollouts: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 64
-    """Completions generated per question: the paper's n."""
+    """Rollouts generated per prompt: the paper's n."""
     temperature: Temperature = 1.0
     """Softmax temperature in training."""
     top_p: Probability = 1.0
-    """Nucleus sampling: only from the smallest set of tokens with at least this total probability; 1: all."""
+    """Nucleus sampling: from the smallest set of tokens with at least this total probability; 1: all."""
     top_k: NonNegativeCount = 0
-    """Sample from the k likeliest tokens only; 0: from all."""
+    """Sample from the k likeliest tokens only; 0: all."""
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Drop tokens below this share of the likeliest token's probability; 0: none."""
+    """Drop tokens below this share of the likeliest one's probability; 0: none."""
     max_new_tokens: Count = 64
-    """Most tokens of a completion; of several turns, of all together with what is read between them."""
+    """Most tokens of a completion; with several turns, of all together and what is read between them."""
     stop_strings: tuple[str, ...] = ()
-    """A completion also ends with the token that completes one of these texts."""
+    """A completion also ends with the token that completes one of these."""
     num_slots: NonNegativeCount = 0
     """Most rollouts generated at once; 0: as many as `kv_cache_bytes` holds, or all."""
     kv_cache_bytes: Annotated[int, Field(ge=0, le=2**60), BeforeValidator(parse_bytes)] = 0
     """Most memory for keys and values in generation. 0: on CUDA 80 % of what is free at the start, less what the
-    optimizer needs; on a CPU what fits into 80 % of the machine's memory."""
+    optimizer needs; on a CPU what fits into 80 % of the memory."""
     scheduler: Annotated[str, Names("podsrl.generate.schedule.scheduler:SCHEDULERS")] = "continuous"
     """Which rollouts run when not all fit: "continuous" refills free slots; "dynamic" runs as many rows as the memory
-    holds at the present longest one; "+breadth" behind either lets all groups grow alike. It changes no token
+    holds at the present longest one; "+breadth" behind either grows all groups alike. Tokens do not change
     (docs/engine.md)."""
     max_prompt_tokens: Count = 512
-    """Questions with a longer prompt are left out and counted, never truncated."""
+    """Longer prompts are left out and counted, never truncated."""
     generator: Annotated[str, Names("podsrl.generate.kinds:GENERATORS")] = "engine"
-    """What generates: "engine" (of this package), "vllm" (in this process), "vllm+http://HOST:PORT" (servers, separated
-    by commas), "auto" ("vllm" where it is installed and the model is on a GPU, else "engine"), "tinker" (a service that
-    also trains), or "module:function". Its options stand in `[options.NAME]` (docs/generators.md)."""
+    """"engine" (of this package), "vllm" (in this process), "vllm+http://HOST:PORT" (servers, separated by commas),
+    "auto" ("vllm" where it is installed and the model is on a GPU, else "engine"), "tinker" (a service that also
+    trains), or "module:function". Options stand in `[options.NAME]` (docs/generators.md)."""
 
 
 class CostsConfig(Section):
     """What the parts of a step cost, for `select.rule = "max_signal"` and the system "worth" (docs/budgets.md); only
-    ratios count. `pods plan CONFIG --write FILE` measures them. Without the section those of the device's kind hold."""
+    ratios count. `pods plan CONFIG --write FILE` measures them. Without the section, those of the device's kind
+    hold."""
 
     group_ms: Positive
-    """Milliseconds of one more group, without its rollouts."""
+    """Milliseconds per group, without its rollouts."""
     rollout_ms: Positive
-    """Milliseconds of one more rollout, until it has its reward."""
+    """Milliseconds per rollout, until it has its reward."""
     row_ms: Positive
-    """Milliseconds of one more row of the update."""
+    """Milliseconds per row of the update."""
     spread: NonNegative = 0.0
-    """How far single measurements lay from them, as a share; 0: not measured."""
+    """How far single measurements lay from these, as a share; 0: not measured."""
     model: str = ""
-    """The `model.path` that they were measured with; "": any."""
+    """The `model.path` of the measurement; "": any."""
     source: str = ""
     """Where they are from, in words."""
 
@@ -246,18 +247,19 @@ class SelectConfig(Section):
     """Which rollouts of a group are trained on."""
 
     rule: Annotated[str, Names("podsrl.select:RULES")] = "max_variance"
-    """A known rule (`podsrl.select.RULES`) or "module:function" (docs/selection.md)."""
+    """A known rule or "module:function" (docs/selection.md)."""
     options: dict[str, Any] = {}
     """Options of the rule, such as `{margin = 0.5}`."""
     num_kept: NumKept = 16
-    """Rollouts trained on per question, with "max_signal" at most: the paper's m. A number below 1 is a share of each
-    group: 0.25 keeps max(2, round(0.25 · g)) of g rollouts."""
+    """Rollouts trained on per prompt, with "max_signal" at most: the paper's m. A number below 1 is a share of each
+    group: 0.25 keeps max(2, round(0.25 · g)) of g."""
     ties: Literal["position", "short", "likely", "unlikely"] = "position"
-    """Which of equal rewards are kept: the first; those with the fewest drawn tokens; those whose tokens were the
-    likeliest or the least likely, by their mean. With "max_variance", "max_signal" and "drop_surplus"."""
+    """Which of equal rewards are kept, with "max_variance", "max_signal" and "drop_surplus": the first ("position"),
+    those with the fewest drawn tokens ("short"), or those whose tokens were on average the likeliest ("likely") or
+    least likely ("unlikely")."""
     num_chunks: Count = 1
-    """Divide each group into so many equal chunks of consecutive rollouts; select and normalise within each (the
-    paper's multi-GPU settings: 512 -> 128 as 4 chunks of 128 -> 32)."""
+    """Equal chunks of consecutive rollouts in a group, each selected and normalised by itself (the paper's multi-GPU
+    settings: 512 -> 128 as 4 chunks of 128 -> 32)."""
 
     @property
     def kept_of_chunk(self) -> float:
@@ -275,12 +277,11 @@ class LossConfig(Section):
     """The algorithm by its name, and any of its choices replaced (docs/losses.md)."""
 
     name: Annotated[str, Names("podsrl.update:ALGORITHMS")] = "grpo"
-    """A known algorithm (`podsrl.update.ALGORITHMS`); the options below replace its own values."""
+    """A known algorithm; the options below replace its values."""
     advantage: Annotated[str | None, Names("podsrl.update:ADVANTAGES")] = None
-    """How rewards of the kept rollouts become advantages: a known way (`podsrl.update.ADVANTAGES`) or
-    "module:function"."""
+    """How rewards of the kept rollouts become advantages: a known way or "module:function"."""
     ratio: Literal["token", "sequence"] | None = None
-    """Importance ratio per token or per sequence."""
+    """Importance ratio per "token" or per "sequence"."""
     clip: Literal["ppo", "cispo", "none"] | None = None
     """How the importance ratio is bounded."""
     clip_low: NonNegative | None = None
@@ -288,14 +289,15 @@ class LossConfig(Section):
     clip_high: NonNegative | None = None
     """Upper bound of the ratio: 1 + clip_high."""
     aggregate: Literal["sequence_mean", "token_mean", "constant", "group_mean"] | None = None
-    """Mean over each sequence's tokens, then over sequences; over all tokens; sum over all tokens, divided by (rows ×
-    rollouts.max_new_tokens); or mean over each sequence, each group, then groups."""
+    """"sequence_mean": mean over each sequence's tokens, then over sequences; "token_mean": over all tokens;
+    "constant": sum over all tokens / (rows × rollouts.max_new_tokens); "group_mean": mean over each sequence, each
+    group, then groups."""
     kl_beta: NonNegative = 0.0
-    """Weight of the KL penalty (k3 estimator) to the frozen starting model; 0: none, and no second model."""
+    """Weight of the KL penalty (k3 estimator) to the frozen starting model; 0: no penalty, and no second model."""
 
 
 class CorrectConfig(Section):
-    """Correction for stale tokens, which older weights drew than those that train on them (docs/losses.md)."""
+    """Correction for stale tokens, which older weights drew (docs/losses.md)."""
 
     readers = {
         "cap": ("weight", ("truncate", "mask", "sequence")),
@@ -306,31 +308,31 @@ class CorrectConfig(Section):
     }
 
     proximal: Literal["behaviour", "step_start", "interpolated", "average"] = "behaviour"
-    """Around which policy the importance ratio is bounded: the one that drew the token; the weights at the start of the
-    step's update; between the one that drew it and the current one; or an average of the last versions."""
+    """The policy around which the importance ratio is bounded: "behaviour", which drew the token; "step_start", the
+    weights at the start of the step's update; "interpolated" between behaviour and current policy; or the "average" of
+    the last versions."""
     weight: Literal["none", "full", "truncate", "mask", "sequence"] = "none"
-    """Weight of a token's loss, by the ratio of proximal to behaviour policy: 1; the ratio; the ratio, at most `cap`;
-    the ratio, 0 above `cap`; or the product of a row's ratios, at most `cap`."""
+    """Weight of a token's loss, by the ratio of proximal to behaviour policy: 1 ("none"); the ratio ("full"), at most
+    `cap` ("truncate"), or 0 above `cap` ("mask"); or the product of a row's ratios, at most `cap` ("sequence")."""
     cap: Positive = 5.0
     """Largest weight."""
     share: Probability = 0.5
-    """With "interpolated": share of the policy that drew the token, in the mean of the log-probs."""
+    """With "interpolated": share of the behaviour policy in the mean of the log-probs."""
     window: NonNegative = 2.0
-    """With "average": how many versions of the weights it looks back; the decay is window / (window + 2)."""
+    """With "average": versions of the weights that it looks back; the decay is window / (window + 2)."""
     reset: Share = 0.9
-    """With "average": it begins again after an update in which fewer tokens than this share were neither bounded nor
-    capped; 0: never."""
+    """With "average": share of tokens neither bounded nor capped in an update, below which it begins again; 0:
+    never."""
     drop: Literal["none", "far_negative"] = "none"
-    """Which tokens have no gradient: none, or those with a negative advantage in completions that have become
-    unlikely."""
+    """"far_negative": tokens with a negative advantage have no gradient in completions that have become unlikely."""
     max_kl: Positive = 50.0
     """With "far_negative": sum of log-prob differences, in nats, from which a completion is unlikely."""
     rate: Literal["constant", "effective"] = "constant"
-    """What multiplies `optim.lr`: 1, or the root of the effective sample size as a share of the rows, which stale
-    rollouts lower."""
+    """"effective": `optim.lr` times the root of the effective sample size as a share of the rows, which stale rollouts
+    lower."""
     baseline: Literal["none", "off_policy"] = "none"
-    """What else is subtracted from the advantages of a question: nothing, or the value that makes the variance of their
-    weighted gradients least (VCPO). The latter takes a backward pass per row, and needs loss.clip = "none"."""
+    """"off_policy": the value that makes the variance of a prompt's weighted gradients least is subtracted from its
+    advantages (VCPO). It takes a backward pass per row, and needs loss.clip = "none"."""
 
     @model_validator(mode="after")
     def _check_weight(self) -> Self:
@@ -348,36 +350,36 @@ class OptimConfig(Section):
     readers = {"schedule_steps": ("schedule", ("cosine",))}
 
     name: Literal["adamw", "adamw_8bit"] = "adamw"
-    """AdamW, or AdamW with 8-bit moments (bitsandbytes: `pip install 'podsrl[quantized]'`)."""
+    """"adamw_8bit": AdamW with 8-bit moments (bitsandbytes: `pip install 'podsrl[quantized]'`)."""
     lr: Positive = 3e-4
     """Learning rate."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """Learning rate after warm-up: constant, or falling to 0 along half a cosine that ends at `schedule_steps`."""
+    """Learning rate after warm-up; "cosine": it falls to 0 along half a cosine."""
     schedule_steps: Steps = 0
     """For "cosine": optimizer steps until the rate is 0, warm-up included."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
-    """Decay rates of the first and second moment."""
+    """Decay rates of the two moments."""
     eps: Positive = 1e-8
-    """Added to the square root of the second moment."""
+    """Added to the root of the second moment."""
     weight_decay: NonNegative = 0.0
     """Decoupled weight decay."""
     max_grad_norm: Positive = 1.0
-    """Gradients with a larger global norm are scaled down to it."""
+    """Largest global norm of the gradients; larger ones are scaled down."""
     warmup_steps: Steps = 0
     """Optimizer steps of linear warm-up from 0."""
     num_epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Passes over the batch of a step (GRPO's mu)."""
     num_minibatches: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Optimizer steps of each pass, each on whole groups; a divisor of `rollouts.num_prompts`."""
+    """Optimizer steps per pass, each on whole groups; a divisor of `rollouts.num_prompts`."""
     micro_batch_tokens: Tokens = 8192
     """Most tokens of one forward and backward pass; gradients do not depend on it. On a GPU where the engine generates
     too, a run doubles the default once or twice if there is room."""
     packing: Literal["auto", "on", "off"] = "auto"
-    """Rows of a micro-batch one after another without padding ("on"), or padded ("off"); "auto": "on" if the model's
-    forward allows it."""
+    """Rows of a micro-batch one after another without padding ("on"), or padded ("off"); "auto": "on" if the model
+    allows it."""
     prefix_sharing: Literal["auto", "on", "off"] = "auto"
-    """Forward each group's prompt once per micro-batch ("on") or once per row ("off"), with the same gradients; "auto":
-    "on" where rows are packed and it saves time."""
+    """Forward each group's prompt once per micro-batch ("on") or once per row ("off"); "auto": "on" where rows are
+    packed and it saves time."""
     logprob_chunk_tokens: Tokens = 2048
     """Tokens whose logits are in memory at once."""
 
@@ -400,35 +402,32 @@ class ScaleConfig(Section):
     """How several processes (`pods launch`) share one run."""
 
     strategy: Literal["ddp", "fsdp2", "zero2"] = "ddp"
-    """"ddp": every process holds all weights. "zero2": gradients and optimizer state are sharded. "fsdp2": weights
+    """"ddp": every process holds all weights; "zero2": gradients and optimizer state are sharded; "fsdp2": weights
     too."""
     timeout_seconds: PositiveSeconds = 1800.0
-    """Seconds after which a process gives up waiting for the others, and a generator of `generators` that sends nothing
-    is replaced."""
+    """Seconds after which a process gives up waiting for the others, and a silent generator of `generators` is
+    replaced."""
     generators: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Generators in processes of their own, over all processes of the run; 0: one within each of these
-    (docs/generators.md)."""
+    """Generators in processes of their own, in all; 0: one within each process of the run (docs/generators.md)."""
     ray: str = ""
     """Where these generators run: "" (this machine), "HOST:PORT" (a Ray cluster), or "local" (a Ray cluster that the
     run starts here)."""
 
 
 class OrderConfig(Section):
-    """Which groups are under way, which of them make a step, and what the others do when new weights come
-    (docs/orders.md)."""
+    """Which groups are under way, which make a step, and what the others do when new weights come (docs/orders.md)."""
 
     ahead: Annotated[float, Field(ge=0, le=16)] = 0.0
     """Groups under way beyond a step's, as a share of `rollouts.num_prompts`. 0: a step is generated, then trained on;
     1: one more step is under way."""
     take: Literal["asked", "first"] = "asked"
-    """A step trains on the groups that were asked for it (`ahead` is then a number of steps), or on those that are
+    """A step trains on the groups that were "asked" for it (`ahead` is then a number of steps), or on those that are
     whole "first"."""
     rest: Literal["finish", "run", "put_off"] = "finish"
-    """What rollouts do when new weights come: the weights wait for them ("finish"); they go on behind the keys and
-    values of the old weights ("run"); or they stop, and go on later with their tokens, which the new weights read again
-    ("put_off")."""
+    """When new weights come, they wait for rollouts to "finish"; rollouts "run" on behind the keys and values of the
+    old weights; or they are "put_off" and go on later, from tokens that the new weights read again."""
     most_age: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Most steps from asking a group to training on it. Default: no bound but what `ahead` sets with "asked"."""
+    """Most steps from asking a group to training on it. Default: only the bound that `ahead` sets with "asked"."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -496,12 +495,12 @@ class OrderConfig(Section):
 
 
 class EvalConfig(Section):
-    """Evaluation: held-out accuracy by sampling. It does not count as training time."""
+    """Held-out accuracy by sampling. Evaluation does not count as training time."""
 
     every_seconds: Seconds = 0.0
-    """Training seconds between two evaluations; 0: not by time."""
+    """Training seconds between evaluations; 0: off."""
     every_steps: Steps = 0
-    """Steps between two evaluations; 0: not by steps."""
+    """Steps between evaluations; 0: off."""
     num_samples: Count = 1
     """Completions per question; the accuracy is their mean."""
     temperature: Temperature = 1.0
@@ -511,15 +510,15 @@ class EvalConfig(Section):
 
 
 class StopConfig(Section):
-    """When the run ends: at the first of these limits."""
+    """The run ends at the first of these limits."""
 
     steps: Steps = 0
-    """Training steps; 0: no limit."""
+    """Training steps; 0, or `stop.seconds` alone: no limit."""
     seconds: Seconds = 0.0
     """Training seconds, without evaluation; 0: no limit."""
     without_signal: Steps = 20
     """The run stops with exit code 1 if so many steps from its start taught nothing (no reward differed from another of
-    its group); a resume may raise the number. 0: never."""
+    its group); 0: never."""
 
     @model_validator(mode="before")
     @classmethod
@@ -530,24 +529,24 @@ class StopConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """Checkpoints, from which a run resumes. The end of a run and Ctrl-C always save one."""
+    """A run resumes from a checkpoint. Its end and Ctrl-C always save one."""
 
     every_steps: Steps = 0
-    """Steps between two checkpoints; 0: not by steps."""
+    """Steps between checkpoints; 0: off."""
     every_seconds: Seconds = 60.0
-    """Wall-clock seconds between two checkpoints; 0: not by time."""
+    """Wall-clock seconds between checkpoints; 0: off."""
     keep: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 2
-    """Newest checkpoints that are kept: at least two, in case one is damaged."""
+    """Newest checkpoints that are kept."""
 
 
 class RecordConfig(Section):
     """What is written besides the metrics."""
 
     groups_every_steps: Steps = 10
-    """Steps between two records of whole groups (texts, rewards, advantages, kept or dropped), beside the first and the
-    last step; 0: no records."""
+    """Steps between records of whole groups (texts, rewards, advantages, kept or dropped), beside the first and last
+    step; 0: no records."""
     num_groups: Count = 2
-    """Most groups in each such record."""
+    """Most groups per record."""
     trackers: Annotated[tuple[str, ...], BeforeValidator(parse_trackers)] = ()
     """Where metrics, figures and recorded groups also go: wandb, tensorboard, trackio, mlflow (docs/trackers.md)."""
     project: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_. -]{0,127}$")] = "podsrl"
@@ -583,8 +582,8 @@ class RunConfig(Section):
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
     """CPU threads of torch per process; 0: one for a model under ten million parameters, else one per core."""
     systems: Annotated[tuple[str, ...], BeforeValidator(parse_names), Names("podsrl.lib.moments:SYSTEMS")] = ()
-    """What decides which questions a step asks, how many rollouts of each, what becomes of them, and their advantages:
-    published systems by their names (`pods systems`), or "module:Class" of your own (docs/write-a-system.md)."""
+    """Published systems by name (docs/systems.md), or "module:Class" of your own (docs/write-a-system.md): they decide
+    which prompts a step asks, how many rollouts each gets, what becomes of them, and their advantages."""
     model: ModelConfig = ModelConfig()
     lora: LoraConfig | None = None
     task: TaskConfig = TaskConfig()
@@ -602,7 +601,7 @@ class RunConfig(Section):
     record: RecordConfig = RecordConfig()
     about: AboutConfig = AboutConfig()
     options: dict[str, dict[str, Any]] = {}
-    """Options of a system, of `task.name` or of `rollouts.generator`: its name -> a table."""
+    """Options of a system, of `task.name` or of `rollouts.generator`: name -> table."""
 
     @model_validator(mode="after")
     def _check_between_sections(self) -> Self:
@@ -659,27 +658,27 @@ class RunConfig(Section):
 
 
 class CompareConfig(Section):
-    """A comparison of arms: each arm is `base` with its own changes, run on the same seeds for equal training time."""
+    """Each arm is `base` with its own changes, run on the same seeds for equal training time."""
 
     baseline: str
     """The arm that the others are compared with."""
     fraction: Probability = 0.99
     """Share of the baseline's best mean accuracy that sets the target of the speed-up."""
     metric: Literal["accuracy", "accuracy_and_format"] = "accuracy"
-    """Which held-out accuracy: of correct answers, or of those in the wanted format too."""
+    """Held-out accuracy: of correct answers, or of those in the wanted format too."""
     prices: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.1, 0.3, 1.0, 2.3)
     """Prices of a generated token, in trained ones: cost is also compared as trained + price × generated tokens. `pods
     plan` measures a machine's."""
     num_seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Paired runs per arm: with the same seed all arms see the same questions in the same order."""
+    """Paired runs per arm: with the same seed all arms see the same prompts in the same order."""
     first_seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
     """The seeds are first_seed, first_seed + 1, …"""
     jobs: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Runs at the same time, each in its own process; with more than the cores each run is slower."""
+    """Runs at the same time, each in a process; more than the cores slow each other."""
     slice_seconds: Seconds = 10.0
-    """Training seconds after which a run gives way to another of its seed, so that all arms train while the machine is
-    equally busy; 0: each trains to its end. On a GPU, or where memory is short, a waiting run is saved and resumed, and
-    a slice lasts at least ten times as long as a start."""
+    """Training seconds after which a run gives way to another of its seed, so that all arms see the machine equally
+    busy; 0: each trains to its end. On a GPU, or where memory is short, a slice lasts at least ten times as long as a
+    start."""
     base: dict[str, Any] = {}
     """The training config that all arms share."""
     arms: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@+-]*$")], dict[str, Any]]

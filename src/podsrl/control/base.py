@@ -1,11 +1,11 @@
-"""The seam of the control stage: which questions a step asks, and how many rollouts of each, in rounds.
+"""The seam of the control stage: which questions a step asks, and how many rollouts each gets, in rounds.
 
 A step asks its parts; the answers are generated and scored; the parts are asked again with the scored groups at hand,
 until they ask for nothing. They decide at five moments (`podsrl.lib.moments`):
 
     enough     view -> how many new groups this round
     questions  view, count -> places of that many questions in the training set
-    rollouts   view, asks -> asks: how many rollouts of each, and which groups of the step get more
+    rollouts   view, asks -> asks: how many rollouts each gets, and which groups of the step get more
     guide      view, asks -> asks: which of them are shown with another prompt
     keep       view -> after the last round: ids of the groups that are trained on
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from podsrl.lib.logs import write_atomically
 from podsrl.report.standing import LiveState
@@ -27,6 +28,7 @@ def render_page(template: str, *, live: LiveState | None = None, **values: Any) 
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["with_code"] = with_code
     return environment.from_string(_file(template)).render(
         style=Markup(_file("report.css")),
         script=Markup(script),
@@ -35,6 +37,11 @@ def render_page(template: str, *, live: LiveState | None = None, **values: Any) 
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         **values,
     )
+
+
+def with_code(text: str) -> Markup:
+    """What stands between backticks, as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def write_page(out: Path, page: str) -> None:
