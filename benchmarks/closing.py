@@ -1,12 +1,12 @@
 """What closing a group saves when its choice is certain, with memory for all rollouts and with 6 MiB.
 
-    python -m benchmarks closing                 ten steps of 96 runs: a quarter of an hour
+    python -m benchmarks closing                 four steps of 96 runs: a quarter of an hour
     python -m benchmarks closing --out runs/c    keeps what is finished; the same command goes on
     python -m benchmarks closing --quick         two steps of a seed, nothing kept
 
 The recipe `pods` with 64 → 16 and `correct` as its only reward, from two starts. Each arm has the same seeds, draws the
 same tokens and keeps the same rewards, so all arms learn alike and what a step takes is all that differs: the ratios
-are of ten steps, paired by seed.
+are of four steps, paired by seed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ARMS: dict[str, tuple[str, ...]] = {
 LINES = ((CLOSED, ALL), (SMALL, ALL), (BOTH, SMALL), (BOTH, ALL))
 """Arm, and the arm over whose cost that of the first stands."""
 STARTS = ("4%", "59%")
-SEEDS, NUM_STEPS = range(70, 70 + NUM_DECIDE), 10
+SEEDS, NUM_STEPS = range(70, 70 + NUM_DECIDE), 4
 CLOCKS = {
     "tokens": "generated tokens",
     "forwarded": "token forwards",
