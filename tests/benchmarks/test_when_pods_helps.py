@@ -11,7 +11,20 @@ import pytest
 from benchmarks.decided import NUM_DECIDE
 from benchmarks.paired import Json, speedup
 from benchmarks.runs import MARKS, TUNE_SEEDS, Log, first_at, is_held
-from benchmarks.when_pods_helps import ARMS, BLOCKS, SEEDS, cell, cells, help_table, limits, page, summarize, tuned
+from benchmarks.when_pods_helps import (
+    ARMS,
+    CALM,
+    RARE,
+    REGIMES,
+    SEEDS,
+    cell,
+    cells,
+    help_table,
+    limits,
+    page,
+    summarize,
+    tuned,
+)
 from podsrl.compare.student import student_t
 
 
@@ -89,16 +102,14 @@ def test_tuning_gives_a_rate_up_where_it_needs_as_many_steps_as_another() -> Non
     # 3e-4 needs 40 steps in all; 1.5e-4 has needed them for its first seed and is given up.
     assert made == [(3e-4, first, 400), (3e-4, second, 400), (1.5e-4, first, 40)]
     assert tuned(own, log) == (3e-4, None)
-    assert tuned(cell("GRPO 16", "0.9%", 0.04, 50), Log(None)) == (1.5e-4, None)  # the demo's, which is known
-    assert tuned(cell("auto", "0.9%", 0.04, 50), Log(None))[1] is not None
+    assert tuned(cell("PODS 64 → 16", *RARE, 50, 1.5e-4), Log(None)) == (1.5e-4, None)
 
 
 def test_every_start_has_every_arm_on_every_seed_and_another_one_is_first() -> None:
     found = cells()
-    starts = [start for block in BLOCKS for start in block]
-    assert len(found) == len({*found}) == len(starts) * len(SEEDS) * len(ARMS) == 288
+    assert len(found) == len({*found}) == len(SEEDS) * (len(REGIMES) * len(ARMS) + 1) == 252
     assert len(SEEDS) == NUM_DECIDE and not {each.seed for each in found} & {*range(42), *TUNE_SEEDS}
-    of_starts = [found[i : i + len(ARMS)] for i in range(0, len(found), len(ARMS))]
+    of_starts = [found[i : i + len(ARMS)] for i in range(0, len(found) - len(SEEDS), len(ARMS))]
     assert all(len({(each.start, each.kl, each.seed) for each in own}) == 1 for own in of_starts)
     firsts = [own[0].arm for own in of_starts if (own[0].start, own[0].kl) == ("4%", 0.0)]
     assert {firsts.count(arm) for arm in firsts} == {3}
@@ -126,11 +137,16 @@ def test_ratios_verdicts_and_medians_by_hand() -> None:
         made[cell("GRPO 64", "4%", 0.0, seed)] = record(SLOW, step_seconds=0.5)  # after step 6
         made[cell("GRPO 16", "4%", 0.0, seed)] = record(FAST, step_seconds=0.5)
         made[cell("auto", "4%", 0.0, seed)] = record(STUCK if seed == SEEDS[0] else FAST, step_seconds=1.0)
-    made[cell("PODS 64 → 16", "0.9%", 0.04, SEEDS[0])] = record(FAST, step_seconds=1.0)
-    made[cell("GRPO 16", "0.9%", 0.04, SEEDS[0])] = record(FAST, step_seconds=4.0)
+    made[cell("PODS 64 → 16", *RARE, SEEDS[0])] = record(STUCK, step_seconds=1.0)
+    made[cell("PODS 64 → 16", *RARE, SEEDS[0], 1.5e-4)] = record(FAST, step_seconds=1.0)
+    made[cell("GRPO 16", *RARE, SEEDS[0])] = record(FAST, step_seconds=4.0)
     result = {"hardware": "an abacus", **json.loads(json.dumps(summarize(made)))}
-    plain, penalized = result["regimes"]  # without a penalty first
-    assert (plain["start"], penalized["kl"], result["num_runs"], result["num_wanted"]) == ("4%", 0.04, 50, 288)
+    rare, plain = result["regimes"]
+    assert (rare["start"], plain["start"], result["num_runs"], result["num_wanted"]) == ("0.9%", "4%", 51, 252)
+    assert [(line["over"], line["cpu_seconds"]["ratio"]) for line in rare["lines"] if line["arm"] == "GRPO 16"][1] == (
+        CALM,
+        4.0,
+    )
     lines = {(line["arm"], line["over"]): line for line in plain["lines"]}
     twice = lines["GRPO 64", "PODS 64 → 16"]
     assert {clock: twice[clock]["ratio"] for clock in ("cpu_seconds", "step", "tokens", "trained")} == pytest.approx(
@@ -138,10 +154,14 @@ def test_ratios_verdicts_and_medians_by_hand() -> None:
     )
     assert lines["GRPO 16", "PODS 64 → 16"]["cpu_seconds"]["ratio"] == pytest.approx(1.0)
     assert lines["auto", "PODS 64 → 16"]["cpu_seconds"]["bound"] == "≥" and len(lines) == 5
-    verdicts = [row.split(" | ")[-1].strip("| ") for row in page(result).splitlines() if " PODS 64 → 16 |" in row][:3]
+    verdicts = [
+        row.split(" | ")[-1].strip("| ")
+        for row in page(result).splitlines()
+        if row.startswith("| 4 %") and "PODS 64 → 16 |" in row
+    ]
     assert verdicts == ["dearer", "equal to within 1.25×", "dearer"]
     assert "none: 1 of 12 seeds" in page(result)
     assert "| 1.5 s, 3 steps, at 0.0003 | 3.0 s, 6 steps, at 0.0003 |" in page(result)
     assert "3.0 s, 3 steps, at 0.0003 (11 of 12)" in page(result)
     first, second = help_table(result).splitlines()[2:]
-    assert first.startswith("| 4 % | **2.00×") and "| 1.00×" in first and second.startswith("| 0.9 %, KL |")
+    assert first.startswith("| 0.9 % | – | ≤ 4.00×") and second.startswith("| 4 % | **2.00×") and "| 1.00×" in second
