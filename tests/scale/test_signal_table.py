@@ -1,4 +1,4 @@
-"""A signal to the whole process group of a run, at each place of it (docs/generators.md)."""
+"""A signal to the whole process group of a run, at each place of it (docs/long-runs.md)."""
 
 from __future__ import annotations
 
