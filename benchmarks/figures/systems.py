@@ -32,16 +32,8 @@ def reading(files: Files) -> str:
 
 def troubles(files: Files) -> str:
     """What to type, by what troubles a reader."""
-    rows = [
-        [
-            trouble.what,
-            f"`pods train systems/{trouble.systems[0]}`",
-            ", ".join(f"`{name}`" for name in trouble.systems[1:]),
-            trouble.besides,
-        ]
-        for trouble in TROUBLES
-    ]
-    return table(["your trouble", "type", "or", "what also may help"], rows, num_left=4)
+    rows = [[trouble.what, ", ".join(f"`{name}`" for name in trouble.systems), trouble.besides] for trouble in TROUBLES]
+    return table(["your trouble", "try", "what also may help"], rows, num_left=3)
 
 
 def listed(files: Files) -> str:

@@ -1,4 +1,4 @@
-"""docs/budgets.md: its examples run, and do what the page says; `keep` and `wait`, which have none there, do too."""
+"""docs/budgets.md: its examples run, and do what the page says; so do probes, `keep` and `wait`, without one there."""
 
 from __future__ import annotations
 
@@ -27,6 +27,20 @@ BLOCKS = {
 }
 TOMLS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
 SMALL = ("rollouts.num_prompts=3",)
+BLOCKS["my_probe"] = """
+from podsrl.control import Ask
+
+
+class MixedAlone:
+    def __init__(self, *, size: int = 4):
+        self.size = size
+
+    def rollouts(self, view, asks):
+        if view.round == 0:
+            return [Ask(index=ask.index, num_rollouts=self.size, is_trained=False) for ask in asks]
+        mixed = [g for g in view.groups if len({r.reward for r in g.rollouts}) > 1] if view.round == 1 else []
+        return [Ask.of(g, view.num_rollouts, joins=False) for g in mixed]
+"""
 BLOCKS["my_keep"] = """
 class MixedHalf:
     def keep(self, view):
@@ -92,7 +106,7 @@ def test_the_config_of_the_page_grows_hard_groups_and_all_of_them_train(tmp_path
     assert line["tokens/generated"] == line["tokens/trained"] + line["tokens/skipped"] + line["tokens/discarded"]
 
 
-def test_the_probe_of_the_page_trains_on_mixed_questions_alone() -> None:
+def test_a_system_that_probes_trains_on_mixed_questions_alone() -> None:
     _, budget = made("my_probe:MixedAlone", size=2)
     first = view()
     asks = budget.ask(first)

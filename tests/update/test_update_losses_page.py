@@ -114,9 +114,15 @@ def test_every_aggregate_has_a_line_and_its_weight_is_as_the_page_says() -> None
     assert share == pytest.approx({"sequence_mean": 3, "token_mean": 6, "constant": 6, "group_mean": 1})
 
 
-def test_the_bound_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+class RightHasRoom:
+    def bound(self, groups: Any, selections: Any) -> list[torch.Tensor]:
+        pairs = zip(groups, selections, strict=True)
+        return [torch.tensor([0.3 if g.rollouts[i].is_correct else 0.1 for i in s.kept]) for g, s in pairs]
+
+
+def test_a_system_may_give_every_rollout_a_bound_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("my_bound")
-    exec(BLOCKS[2], vars(module))
+    vars(module)["RightHasRoom"] = RightHasRoom
     monkeypatch.setitem(__import__("sys").modules, "my_bound", module)
     bound = make_parts(["my_bound:RightHasRoom"], {}).one("bound")
     group = group_of("q", 1.0, 0.0, 1.0)
