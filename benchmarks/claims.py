@@ -228,8 +228,8 @@ def _curve(points: Json) -> tuple[list[float], list[float]]:
     return [round(trained + CURVE_PRICE * tokens) for trained, tokens in counts], points["accuracy"]
 
 
-SHOWN = tuple(clock for clock in CLOCKS if clock not in ("rollouts", "at 2.3"))
-"""The clocks of the table: rollouts go with tokens, and the highest price with the one before."""
+SHOWN = tuple(clock for clock in CLOCKS if clock not in ("rollouts", "at 0.3", "at 2.3"))
+"""The clocks of the table: rollouts go with tokens, and these prices with those beside them."""
 EVEN = "no clear difference"
 
 
@@ -276,18 +276,21 @@ def table(result: Json) -> str:
     missing = [arm for arm in claims if arm not in seen]
     lines += [f"- Claims of papers that were not seen: {', '.join(missing)}."] * bool(missing)
     arms = markdown_table(head, rows, num_left=4)
-    return "\n\n".join([arms, note, "\n".join(lines), *_turns_table(result["turns"])])
+    return "\n\n".join([arms, note, "\n".join([*lines, *_turns_line(result["turns"])])])
 
 
-def _turns_table(found: Json) -> list[str]:
+def _turns_line(found: Json) -> list[str]:
     """Nothing where no two sizes are there."""
-    rows = [
-        [sizes, *("never" if price is None else f"{price:g}" for price in prices.values())]
-        for sizes, prices in found.items()
-    ]
-    head = ("rollouts per question", *(f"g = {price:g}" for price in PRICES))
-    said = "The larger group is the cheaper one where a decode step costs more than so many trained tokens:"
-    return [said, markdown_table(head, rows)] if rows else []
+    ends = {sizes: [prices[at] for at in (_AT[0], _AT[-1])] for sizes, prices in found.items()}
+    said = "; ".join(
+        f"{sizes}: {' to '.join('never' if price is None else f'{price:g}' for price in own)}"
+        for sizes, own in ends.items()
+    )
+    line = (
+        f"- The larger group is cheaper where a decode step costs more trained tokens than this, at g = {PRICES[0]:g} "
+        f"to {PRICES[-1]:g}: {said}."
+    )
+    return [line] if ends else []
 
 
 def publish(result: Json) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain, islice
 
 from podsrl.config.options import SCHEMAS, Chapter, OptionEntry, chapters_of
 from podsrl.config.other_names import other_names
@@ -14,19 +15,19 @@ from podsrl.config.other_names import other_names
 _HEAD = """\
 # Options
 
-Every option of `pods train` and `pods compare`, with its default (without a `=` it is not set), its range and, in
-italics, what others call it. A number without a range is at least 0, and at least 1 where 0 would make no sense.
+Every option of `pods train` and `pods compare`, with its default (not set without a `=`), its range and, in italics,
+what TRL, verl, OpenRLHF and the paper call it. A number without a range is at least 0, or 1 where 0 would make no
+sense.
 
-`pods config` shows the options in a terminal, `pods config --of pretrain` those of `pods pretrain`, and `pods config
+`pods config` shows them in a terminal, `pods config --of pretrain` those of `pods pretrain`, and `pods config
 --resolved pods > mine.toml` writes a whole config to start from.
 
 ## How to set them
 
-In a TOML file, or as a flag of any command that takes a config. A flag overrides the file. The same flag twice, or a
-name that does not exist, is an error.
+In a TOML file, or as a flag, which overrides the file, of any command that takes a config:
 
-- `--select.num_kept=8` or `--select.num_kept 8`: the value 8
-- `--model.gradient_checkpointing`: true; with `=false` or `false` behind it, false
+- `--select.num_kept=8` or `--select.num_kept 8`
+- `--model.gradient_checkpointing` for true, `--model.gradient_checkpointing=false`
 - `--task.rewards.correct=1`: one entry of a table
 - `--optim.betas='[0.9, 0.95]'`: TOML notation; anything else is text, without quotes
 - `--task.system_prompt='--brief'`: a text that begins with two dashes needs the `=`
@@ -36,12 +37,14 @@ A file may begin with `extends = "mixed"`, the name of a recipe or of a file bes
 _ELSEWHERE = """\
 ## Coming from TRL, verl, OpenRLHF or the paper
 
-The names in italics above leave out what is nearly equal; a `*` stands for all names of that form. `pods config NAME`,
-as in `pods config per_device_train_batch_size`, says how theirs differs, or why there is none here. Three flags have
-other names, too:
+The italics have the main names that are not nearly equal; a `*` stands for all names of that form. `pods config NAME`,
+as in `pods config per_device_train_batch_size`, knows all names, and says how theirs differs, or why there is none
+here. Three flags have other names, too:
 """
-_LONG = 12
-"""Names of a table that are not listed here, but on the page that the option's meaning links to."""
+_ORIGINS = {"paper": 2, "TRL": 2, "verl": 1, "OpenRLHF": 1}
+"""Whose names are listed, and how many for an option."""
+_LONG = 8
+"""More names of a table are not listed here, but on the page that the option or its section links to."""
 _SHORTER = (
     (r", at most (?:[\d,]{5,}|1e\+\d+)|(?<=at least 0), below 2\^\d+", ""),  # bounds that no one comes near
     (r"^a whole number, at least 2 or a number, above 0, below 1$", "2 or more, or a share"),
@@ -121,12 +124,13 @@ def _known(option: OptionEntry, same: str) -> str:
 
 
 def _elsewhere(ours: str) -> str:
-    """What others call an option or a flag."""
-    found: dict[str, list[str]] = {}
+    """What the projects call an option or a flag."""
+    found: dict[str, list[str]] = {origin: [] for origin in _ORIGINS}
     for other in other_names():
-        if other.ours == ours and other.origin != "formerly" and not _is_equal(ours, other.theirs):
-            found.setdefault(other.origin, []).append(other.theirs)
-    return "; ".join(f"{origin} {', '.join(_once(names))}" for origin, names in found.items())
+        if other.ours == ours and other.origin in found and not _is_equal(ours, other.theirs):
+            found[other.origin].append(other.theirs)
+    listed = (islice(_once(names), _ORIGINS[origin]) for origin, names in found.items())
+    return ", ".join(dict.fromkeys(chain.from_iterable(listed)))
 
 
 def _once(names: list[str]) -> Iterator[str]:

@@ -108,38 +108,38 @@ FIGURES = (
     Figure(
         "select-large",
         "select",
-        "max-variance selection: time over that of `torch.sort`, `[4096, 1024]` float32, m = 256",
+        "max-variance selection over `torch.sort`, `[4096, 1024]` float32, m = 256",
         _select_large,
     ),
     Figure(
         "engine",
         "engine",
-        "tokens per second of the engine over those of Hugging Face `generate`, batch 256, and of transformers' "
-        "continuous batching; 64 prompts × 16, one thread",
+        "tokens per second of the engine over Hugging Face `generate`, batch 256, and transformers' continuous "
+        "batching; 64 prompts × 16, one thread",
         _engine,
     ),
     Figure(
         "update",
         "update",
-        "seconds of packed rows with shared prompts over padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
+        "packed rows with shared prompts over padded rows, prompt : answer = 4:1, 1:1, 1:4, m = 16",
         _update,
     ),
     Figure(
         "floor",
         "floor",
-        "CPU seconds of a step of the recipe `pods` over those of its matrix products; share of bookkeeping",
+        "a step of the recipe `pods` over its matrix products; share of bookkeeping",
         _floor("demo"),
     ),
     Figure(
         "watch",
         "watch",
-        "CPU seconds of decode steps of 512 rollouts with a watch over those without; three models",
+        "decode steps of 512 rollouts with a watch over those without; three models",
         _watch,
     ),
     Figure(
         "budgets",
         "budgets",
-        "processor time of a system, as a share of a step of the recipe `pods`",
+        "a system, as a share of a step of the recipe `pods`",
         _budgets,
     ),
     Figure(

@@ -10,9 +10,9 @@ from benchmarks.files import ROOT, Files
 from podsrl.compare.systems import GROUPS, TROUBLES, System, read_system, system_names
 
 READING = """\
-Accuracy is the mean over the seeds of the last evaluation: {held_out} held-out prompts, {samples} sampled answers to
-each. All systems have the learning rate of GRPO, {lr:g}, not each its own best, and a short run counts in full what a
-system spends at its start. So take no small difference for a ranking.
+Accuracy is that of the last evaluation ({held_out} held-out prompts, {samples} answers to each). All have the learning
+rate of GRPO, {lr:g}, and a short run counts in full what a system spends at its start, so take no small difference for
+a ranking.
 """
 
 

@@ -14,7 +14,7 @@ from podsrl.lib.resolve import load
 def _seconds(part: str) -> Callable[[Result], str]:
     def text(result: Result) -> str:
         ragged, equal = (times(result[part][kind]["cpu_ratio"]) for kind in ("ragged", "equal"))
-        return f"{ragged} on ragged completions, {equal} on completions of equal length"
+        return f"{ragged} on ragged completions, {equal} on equal ones"
 
     return text
 
@@ -38,13 +38,13 @@ FIGURES = (
     Figure(
         "trl-update",
         "trl",
-        "CPU seconds of one update over those of TRL's GRPOTrainer: same model (2.8 M) and 8 × 16 rollouts, one thread",
+        "one update over that of TRL's GRPOTrainer: same model (2.8 M) and 8 × 16 rollouts, one thread",
         _seconds("update"),
     ),
     Figure(
         "trl-step",
         "trl",
-        "CPU seconds of one whole step (generate, score, update) over those of TRL's GRPOTrainer, same model and sizes",
+        "one whole step (generate, score, update) over TRL's, same model and sizes",
         _seconds("step"),
     ),
     Figure(
@@ -56,8 +56,7 @@ FIGURES = (
     Figure(
         "trl-pods",
         "trl-pods",
-        "seconds of one step in TRL, 2 prompts × 64 rollouts, 0.7 M parameters: `PODSTrainer` 64 → 16 over "
-        "GRPOTrainer, which trains on all 64",
+        "seconds of a step in TRL, 2 prompts × 64 rollouts, 0.7 M parameters: `PODSTrainer` 64 → 16 over GRPOTrainer",
         _pods,
     ),
     Figure(

@@ -81,7 +81,7 @@ def test_a_large_group_is_the_cheaper_one_from_a_price_of_a_decode_step_on() -> 
     turned = (costs[16][0] - costs[4][0]) / (costs[4][1] - costs[16][1])
     assert result["turns"]["4 → 16"]["at 0.3"] == round(turned, 1) == 14.7
     assert result["turns"]["16 → 64"]["at 0.3"] is None  # as many steps
-    assert "| 16 → 64 | never | never | never | never |" in table(result)
+    assert "; 16 → 64: never to never." in table(result)
     result["arms"]["GRPO 16"]["to"][f"{TARGET:g}"]["decode_steps"][1] = None
     assert turns({n: result["arms"][f"GRPO {n}"]["to"][f"{TARGET:g}"] for n in (4, 16)}) == {}
 

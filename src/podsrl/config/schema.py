@@ -70,22 +70,22 @@ class ModelConfig(Section):
     """Which weights are trained."""
 
     path: PathText = "builtin:arithmetic"
-    """Model folder in Hugging Face layout, name on the hub, "package:NAME" of a model from `pods models`, or one that
-    ships: "builtin:arithmetic", "builtin:arithmetic-rare", "builtin:arithmetic-mixed", "builtin:steps". In recipes ""
-    means that you have to give it."""
+    """Folder in Hugging Face layout, name on the hub, "package:NAME" from `pods models`, or a model that ships:
+    "builtin:arithmetic", "builtin:arithmetic-rare", "builtin:arithmetic-mixed", "builtin:steps". Where a recipe has "",
+    you have to give one."""
     revision: str | None = None
     """Branch, tag or commit on the hub; default: the main branch."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. Read it first."""
     dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
-    """Number format of weights and activations; "auto": bfloat16 on a GPU that computes in it, else float32. Gradients
-    overflow in float16, so it is for evaluation only."""
+    """Number format of weights and activations; "auto": "bfloat16" on a GPU that computes in it, else "float32".
+    "float16" is for evaluation only, since gradients overflow in it."""
     device: str = "auto"
     """"cpu", "cuda", "cuda:1" …; "auto": CUDA if there is a GPU and the model is not tiny, else the CPU."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    """Attention kernel of the model's forward; "auto": transformers' choice."""
+    """Attention kernel: "sdpa", "eager" or "flash_attention_2"; "auto": transformers' choice."""
     matmul: Literal["auto", "mkl", "onednn"] = "auto"
-    """Library for float32 products on an x86 CPU: MKL, or oneDNN for large ones; "auto": oneDNN on AMD's processors
+    """Library for float32 products on an x86 CPU: "mkl", or "onednn" for large ones; "auto": oneDNN on AMD's processors
     with AVX-512, else MKL."""
     dropout: Literal["off", "as_configured"] = "off"
     """"as_configured": the model's own dropout is on in the update."""
@@ -99,7 +99,7 @@ class LoraConfig(Section):
     """Low-rank adapters (PEFT) instead of full fine-tuning."""
 
     rank: Annotated[int, Field(ge=1, le=2**14)] = 64
-    """Rank r of the adapters; at most the smaller side of the largest matrix that gets one."""
+    """Rank; at most the smaller side of the largest matrix with an adapter."""
     alpha: Positive = 64.0
     """Adapters are scaled by alpha / rank."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
@@ -115,8 +115,8 @@ class TaskConfig(Section):
     name: Annotated[PathText, Names("podsrl.tasks:TASKS")] = "arithmetic"
     """A known task set or "module:function" (docs/tasks.md)."""
     path: PathText | None = None
-    """For "jsonl": a file with one JSON object per line; for "hub": the data set's name; else a folder or file with the
-    set's rows, in place of the hub or PODS_DATA."""
+    """For "jsonl": a file with one JSON object per line; for "hub": the data set's name; else a folder or file of rows,
+    in place of the hub or PODS_DATA."""
     eval_path: PathText | None = None
     """For "jsonl": a file of held-out questions; default: rows of `path`."""
     subset: str | None = None
@@ -132,42 +132,42 @@ class TaskConfig(Section):
     digits: OneOrSeveralDigits = 2
     """For "arithmetic" and "columns": digits of each addend; a list, such as [1, 2, 3], mixes them."""
     levels: dict[int, float] | None = None
-    """For "steps" (levels 1 to 4) and "functions" (1 to 3): level -> share of the questions; 1 is the easiest, and
-    shares add up to 1. Default: the mixture of "steps" (docs/steps.md), all of "functions"."""
+    """For "steps" (levels 1 to 4) and "functions" (1 to 3, from the easiest): level -> share of the questions, adding
+    up to 1. Default: the mixture of "steps" (docs/steps.md), all of "functions"."""
     chat: bool | None = None
-    """Send prompts as chat messages, through the tokenizer's template; default: as the task set says."""
+    """Render prompts by the tokenizer's chat template; default: as the task set says."""
     system_prompt: Annotated[str | None, Names("podsrl.tasks:SYSTEM_PROMPTS")] = None
-    """System message of every chat: a known one or the text itself; default: none."""
+    """System message of every chat: a known one or the text itself."""
     special_tokens: Literal["text", "tokens"] = "text"
-    """How special tokens such as `<|im_end|>` in a question are read: as "text", or as "tokens", for prompts that a
-    chat template rendered. In `system_prompt` they are always tokens."""
+    """Read special tokens such as `<|im_end|>` in a question as "text", or as "tokens", for prompts that a chat
+    template rendered. In `system_prompt` they are always tokens."""
     rewards: Annotated[dict[str, float] | None, Names("podsrl.score:REWARDS")] = None
-    """Reward functions (known ones or "module:function") and their weights; the reward is the weighted sum. Default:
-    the task set's (docs/rewards.md)."""
+    """Reward function (known or "module:function") -> its weight in the sum. Default: the task set's
+    (docs/rewards.md)."""
     correct: Annotated[str | None, Names("podsrl.score:REWARDS")] = None
-    """The reward function whose value >= 1 means that an answer is correct. Default: the task set's."""
+    """Reward function whose value >= 1 means a correct answer. Default: the task set's."""
     format: Annotated[str | None, Names("podsrl.score:REWARDS")] = None
-    """The reward function whose value >= 1 means the wanted format. Default: the task set's if it is among the rewards,
-    else none."""
+    """Reward function whose value >= 1 means the wanted format. Default: the task set's if among the rewards, else
+    none."""
     environment: Annotated[str | None, Names("podsrl.score.workers.turns:ENVIRONMENTS")] = None
     """What answers the model's turns: "module:function", or "module:Class" for an object per rollout (docs/turns.md).
-    Default: the task set's, if any."""
+    Default: the task set's."""
     tools: Annotated[tuple[str, ...], BeforeValidator(parse_names)] = ()
     """Functions "module:function" that the model may call, in place of an environment (docs/turns.md)."""
     max_turns: Annotated[int, Field(ge=2, le=MAX_COUNT)] = 8
     """Most turns of the model in a rollout."""
     reward_workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes for slow rewards (math, and your functions of one completion), and as many for the environment or
-    tools; 0: one per core, at most 16."""
+    """Processes for slow rewards (math, and yours of one completion), and as many for environment or tools; 0: one per
+    core, at most 16."""
     reward_timeout_seconds: PositiveSeconds = 10.0
     """Seconds for the reward of a completion, a call of the environment, or the tool calls of a turn. Beyond them a
-    math answer counts as wrong, and with your own function the rollout is invalid."""
+    math answer is wrong, and with your own function the rollout invalid."""
     batch_timeout_seconds: PositiveSeconds = 300.0
-    """Seconds for a call of a reward function in TRL's form, which gets all completions of a step, and for loading its
+    """Seconds for a call of a reward function in TRL's form, with all completions of a step, and for loading its
     module. Beyond them these rollouts are invalid."""
     num_eval: NonNegativeCount | None = None
-    """Held-out questions; 0: the whole test split. Default: all rows of `eval_path`; of a single file or split a fifth,
-    at most 256; else 256, or all if there are fewer."""
+    """Held-out questions; 0: the whole test split. Default: all of `eval_path`; a fifth of a single file or split, at
+    most 256; else up to 256."""
 
 
 class RolloutConfig(Section):
@@ -180,7 +180,7 @@ class RolloutConfig(Section):
     temperature: Temperature = 1.0
     """Softmax temperature in training."""
     top_p: Probability = 1.0
-    """Nucleus sampling: from the smallest set of tokens with at least this total probability; 1: all."""
+    """Nucleus sampling: from the fewest tokens with at least this total probability; 1: all."""
     top_k: NonNegativeCount = 0
     """Sample from the k likeliest tokens only; 0: all."""
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
@@ -192,24 +192,23 @@ class RolloutConfig(Section):
     num_slots: NonNegativeCount = 0
     """Most rollouts generated at once; 0: as many as `kv_cache_bytes` holds, or all."""
     kv_cache_bytes: Annotated[int, Field(ge=0, le=2**60), BeforeValidator(parse_bytes)] = 0
-    """Most memory for keys and values in generation. 0: on CUDA 80 % of what is free at the start, less what the
-    optimizer needs; on a CPU what fits into 80 % of the memory."""
+    """Most memory for keys and values. 0: on CUDA 80 % of what is free at the start, less what the optimizer needs; on
+    a CPU what fits into 80 % of the memory."""
     scheduler: Annotated[str, Names("podsrl.generate.schedule.scheduler:SCHEDULERS")] = "continuous"
-    """Which rollouts run when not all fit: "continuous" refills free slots; "dynamic" runs as many rows as the memory
-    holds at the present longest one; "+breadth" behind either grows all groups alike. Tokens do not change
-    (docs/engine.md)."""
+    """Which rollouts run when not all fit, without a change of their tokens (docs/engine.md): "continuous" refills free
+    slots; "dynamic" runs as many rows as the memory holds at the present longest one; "+breadth" behind either grows
+    all groups alike."""
     max_prompt_tokens: Count = 512
     """Longer prompts are left out and counted, never truncated."""
     generator: Annotated[str, Names("podsrl.generate.kinds:GENERATORS")] = "engine"
     """"engine" (of this package), "vllm" (in this process), "vllm+http://HOST:PORT" (servers, separated by commas),
     "auto" ("vllm" where it is installed and the model is on a GPU, else "engine"), "tinker" (a service that also
-    trains), or "module:function". Options stand in `[options.NAME]` (docs/generators.md)."""
+    trains), or "module:function" (docs/generators.md)."""
 
 
 class CostsConfig(Section):
     """What the parts of a step cost, for `select.rule = "max_signal"` and the system "worth" (docs/budgets.md); only
-    ratios count. `pods plan CONFIG --write FILE` measures them. Without the section, those of the device's kind
-    hold."""
+    ratios count. `pods plan CONFIG --write FILE` measures them; without it, defaults of the device's kind hold."""
 
     group_ms: Positive
     """Milliseconds per group, without its rollouts."""
@@ -251,15 +250,15 @@ class SelectConfig(Section):
     options: dict[str, Any] = {}
     """Options of the rule, such as `{margin = 0.5}`."""
     num_kept: NumKept = 16
-    """Rollouts trained on per prompt, with "max_signal" at most: the paper's m. A number below 1 is a share of each
-    group: 0.25 keeps max(2, round(0.25 · g)) of g."""
+    """Rollouts trained on per prompt, with "max_signal" at most: the paper's m. Below 1: a share of each group,
+    rounded, at least 2."""
     ties: Literal["position", "short", "likely", "unlikely"] = "position"
     """Which of equal rewards are kept, with "max_variance", "max_signal" and "drop_surplus": the first ("position"),
-    those with the fewest drawn tokens ("short"), or those whose tokens were on average the likeliest ("likely") or
-    least likely ("unlikely")."""
+    those with the fewest drawn tokens ("short"), or with on average the likeliest ("likely") or least likely
+    ("unlikely")."""
     num_chunks: Count = 1
-    """Equal chunks of consecutive rollouts in a group, each selected and normalised by itself (the paper's multi-GPU
-    settings: 512 -> 128 as 4 chunks of 128 -> 32)."""
+    """Equal chunks of a group's rollouts in order, each selected and normalised by itself (the paper on several GPUs: 4
+    chunks of 128 -> 32)."""
 
     @property
     def kept_of_chunk(self) -> float:
@@ -279,7 +278,7 @@ class LossConfig(Section):
     name: Annotated[str, Names("podsrl.update:ALGORITHMS")] = "grpo"
     """A known algorithm; the options below replace its values."""
     advantage: Annotated[str | None, Names("podsrl.update:ADVANTAGES")] = None
-    """How rewards of the kept rollouts become advantages: a known way or "module:function"."""
+    """How rewards of kept rollouts become advantages: a known way or "module:function"."""
     ratio: Literal["token", "sequence"] | None = None
     """Importance ratio per "token" or per "sequence"."""
     clip: Literal["ppo", "cispo", "none"] | None = None
@@ -293,7 +292,7 @@ class LossConfig(Section):
     "constant": sum over all tokens / (rows × rollouts.max_new_tokens); "group_mean": mean over each sequence, each
     group, then groups."""
     kl_beta: NonNegative = 0.0
-    """Weight of the KL penalty (k3 estimator) to the frozen starting model; 0: no penalty, and no second model."""
+    """Weight of the KL penalty (k3 estimator) to the frozen starting model; 0: no second model."""
 
 
 class CorrectConfig(Section):
@@ -308,9 +307,9 @@ class CorrectConfig(Section):
     }
 
     proximal: Literal["behaviour", "step_start", "interpolated", "average"] = "behaviour"
-    """The policy around which the importance ratio is bounded: "behaviour", which drew the token; "step_start", the
-    weights at the start of the step's update; "interpolated" between behaviour and current policy; or the "average" of
-    the last versions."""
+    """Policy around which the importance ratio is bounded: "behaviour", which drew the token; "step_start", with which
+    the step's update begins; "interpolated" between behaviour and current policy; or the "average" of the last
+    versions."""
     weight: Literal["none", "full", "truncate", "mask", "sequence"] = "none"
     """Weight of a token's loss, by the ratio of proximal to behaviour policy: 1 ("none"); the ratio ("full"), at most
     `cap` ("truncate"), or 0 above `cap` ("mask"); or the product of a row's ratios, at most `cap` ("sequence")."""
@@ -350,7 +349,7 @@ class OptimConfig(Section):
     readers = {"schedule_steps": ("schedule", ("cosine",))}
 
     name: Literal["adamw", "adamw_8bit"] = "adamw"
-    """"adamw_8bit": AdamW with 8-bit moments (bitsandbytes: `pip install 'podsrl[quantized]'`)."""
+    """"adamw_8bit": its moments have 8 bits (bitsandbytes)."""
     lr: Positive = 3e-4
     """Learning rate."""
     schedule: Literal["constant", "cosine"] = "constant"
@@ -364,7 +363,7 @@ class OptimConfig(Section):
     weight_decay: NonNegative = 0.0
     """Decoupled weight decay."""
     max_grad_norm: Positive = 1.0
-    """Largest global norm of the gradients; larger ones are scaled down."""
+    """Gradients with a larger global norm are scaled down to it."""
     warmup_steps: Steps = 0
     """Optimizer steps of linear warm-up from 0."""
     num_epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -405,13 +404,12 @@ class ScaleConfig(Section):
     """"ddp": every process holds all weights; "zero2": gradients and optimizer state are sharded; "fsdp2": weights
     too."""
     timeout_seconds: PositiveSeconds = 1800.0
-    """Seconds after which a process gives up waiting for the others, and a silent generator of `generators` is
-    replaced."""
+    """Seconds after which a process gives up waiting for the others, and a silent one of `generators` is replaced."""
     generators: Annotated[int, Field(ge=0, le=1024)] = 0
     """Generators in processes of their own, in all; 0: one within each process of the run (docs/generators.md)."""
     ray: str = ""
-    """Where these generators run: "" (this machine), "HOST:PORT" (a Ray cluster), or "local" (a Ray cluster that the
-    run starts here)."""
+    """Where `generators` run: "" (this machine), "HOST:PORT" (a Ray cluster), or "local" (a cluster that the run starts
+    here)."""
 
 
 class OrderConfig(Section):
@@ -517,8 +515,7 @@ class StopConfig(Section):
     seconds: Seconds = 0.0
     """Training seconds, without evaluation; 0: no limit."""
     without_signal: Steps = 20
-    """The run stops with exit code 1 if so many steps from its start taught nothing (no reward differed from another of
-    its group); 0: never."""
+    """Stop with exit code 1 if no rewards within a group differed in so many steps from the start; 0: never."""
 
     @model_validator(mode="before")
     @classmethod
@@ -543,8 +540,8 @@ class RecordConfig(Section):
     """What is written besides the metrics."""
 
     groups_every_steps: Steps = 10
-    """Steps between records of whole groups (texts, rewards, advantages, kept or dropped), beside the first and last
-    step; 0: no records."""
+    """Steps between records of whole groups (texts, rewards, advantages, kept or dropped), beside the first and last;
+    0: off."""
     num_groups: Count = 2
     """Most groups per record."""
     trackers: Annotated[tuple[str, ...], BeforeValidator(parse_trackers)] = ()
@@ -582,8 +579,8 @@ class RunConfig(Section):
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
     """CPU threads of torch per process; 0: one for a model under ten million parameters, else one per core."""
     systems: Annotated[tuple[str, ...], BeforeValidator(parse_names), Names("podsrl.lib.moments:SYSTEMS")] = ()
-    """Published systems by name (docs/systems.md), or "module:Class" of your own (docs/write-a-system.md): they decide
-    which prompts a step asks, how many rollouts each gets, what becomes of them, and their advantages."""
+    """Published systems (docs/systems.md), or "module:Class" of your own (docs/write-a-system.md): they decide on
+    prompts, numbers of rollouts, and advantages."""
     model: ModelConfig = ModelConfig()
     lora: LoraConfig | None = None
     task: TaskConfig = TaskConfig()
@@ -665,20 +662,19 @@ class CompareConfig(Section):
     fraction: Probability = 0.99
     """Share of the baseline's best mean accuracy that sets the target of the speed-up."""
     metric: Literal["accuracy", "accuracy_and_format"] = "accuracy"
-    """Held-out accuracy: of correct answers, or of those in the wanted format too."""
+    """Held-out accuracy; "accuracy_and_format" counts correct answers in the wanted format alone."""
     prices: Annotated[tuple[Positive, ...], Field(min_length=1)] = (0.1, 0.3, 1.0, 2.3)
-    """Prices of a generated token, in trained ones: cost is also compared as trained + price × generated tokens. `pods
-    plan` measures a machine's."""
+    """Prices of a generated token, in trained ones: cost is also trained + price × generated tokens. `pods plan`
+    measures a machine's."""
     num_seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Paired runs per arm: with the same seed all arms see the same prompts in the same order."""
+    """Paired runs per arm: per seed all arms see the same prompts in the same order."""
     first_seed: Annotated[int, Field(ge=0, lt=2**62)] = 0
     """The seeds are first_seed, first_seed + 1, …"""
     jobs: Annotated[int, Field(ge=1, le=1024)] = 1
     """Runs at the same time, each in a process; more than the cores slow each other."""
     slice_seconds: Seconds = 10.0
     """Training seconds after which a run gives way to another of its seed, so that all arms see the machine equally
-    busy; 0: each trains to its end. On a GPU, or where memory is short, a slice lasts at least ten times as long as a
-    start."""
+    busy; 0: never. On a GPU, or where memory is short, a slice lasts at least ten starts."""
     base: dict[str, Any] = {}
     """The training config that all arms share."""
     arms: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@+-]*$")], dict[str, Any]]
