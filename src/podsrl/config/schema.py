@@ -83,7 +83,8 @@ class ModelConfig(Section):
     device: str = "auto"
     """"cpu", "cuda", "cuda:1" …; "auto": CUDA if there is a GPU and the model is not tiny, else the CPU."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    """Attention kernel: "sdpa", "eager" or "flash_attention_2"; "auto": transformers' choice."""
+    """Attention of the model's own forward, not of packed rows: "sdpa", "eager" or "flash_attention_2"; "auto": the choice
+    of transformers."""
     matmul: Literal["auto", "mkl", "onednn"] = "auto"
     """Library for float32 products on an x86 CPU: "mkl", or "onednn" for large ones; "auto": oneDNN on AMD's processors
     with AVX-512, else MKL."""
@@ -515,7 +516,7 @@ class StopConfig(Section):
     seconds: Seconds = 0.0
     """Training seconds, without evaluation; 0: no limit."""
     without_signal: Steps = 20
-    """Stop with exit code 1 if no rewards within a group differed in so many steps from the start; 0: never."""
+    """Stop with exit code 1 if so many steps from the start had no kept rollout with an advantage; 0: never."""
 
     @model_validator(mode="before")
     @classmethod
@@ -674,7 +675,7 @@ class CompareConfig(Section):
     """Runs at the same time, each in a process; more than the cores slow each other."""
     slice_seconds: Seconds = 10.0
     """Training seconds after which a run gives way to another of its seed, so that all arms see the machine equally
-    busy; 0: never. On a GPU, or where memory is short, a slice lasts at least ten starts."""
+    busy; 0: never. On a GPU, or where memory is short, a slice lasts at least ten times as long as a start."""
     base: dict[str, Any] = {}
     """The training config that all arms share."""
     arms: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@+-]*$")], dict[str, Any]]
