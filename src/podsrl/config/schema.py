@@ -83,8 +83,8 @@ class ModelConfig(Section):
     device: str = "auto"
     """"cpu", "cuda", "cuda:1" …; "auto": CUDA if there is a GPU and the model is not tiny, else the CPU."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
-    """Attention of the model's own forward, not of packed rows: "sdpa", "eager" or "flash_attention_2"; "auto": the choice
-    of transformers."""
+    """Attention of the model's own forward, not of packed rows: "sdpa", "eager" or "flash_attention_2"; "auto": the
+    choice of transformers."""
     matmul: Literal["auto", "mkl", "onednn"] = "auto"
     """Library for float32 products on an x86 CPU: "mkl", or "onednn" for large ones; "auto": oneDNN on AMD's processors
     with AVX-512, else MKL."""
