@@ -52,7 +52,10 @@ class Trouble:
 
 TROUBLES = (
     Trouble(
-        "nearly all answers are wrong", ("reinforce_ada", "dars"), "easier prompts, or more rollouts of each", "starved"
+        "nearly all answers are wrong",
+        ("reinforce_ada", "dars"),
+        "easier prompts; more rollouts each, which the recipe auto decides",
+        "starved",
     ),
     Trouble("the same, and you have worked solutions", ("adhint", "seele", "scope"), ""),
     Trouble("nearly all answers are right", ("dapo", "dots"), "harder prompts", "solved"),
