@@ -76,6 +76,8 @@ LINES = (
     *(("which of equals", name, PODS) for name in TIES),
 )
 """Question, arm, and the arm over whose cost that of the first stands."""
+SHOWN = ("the choice", "the smaller update", "the centring", "which of equals")
+"""On the page; `when-pods-helps` has the others."""
 RATES, TUNE_SEEDS, MOST_TUNING_STEPS = (3e-4, 6e-4), range(100, 104), 100
 TUNED, SAME = 0.0, RATES[0]
 AT = {TUNED: "each at its own rate", SAME: f"all at {SAME:g}"}
@@ -217,7 +219,7 @@ def page(result: Json) -> str:
     for title, lines in result["lines"].items():
         head = [title[0].upper() + title[1:], "arm", "over", *CLOCKS.values(), "verdict"]
         rows = []
-        for line in lines:
+        for line in (each for each in lines if each["question"] in SHOWN):
             times = [line["times"][f"{DECIDES:g}"][clock] for clock in CLOCKS]
             rows.append([line["question"], line["arm"], line["over"], *map(over_text, times), verdict(times[0])])
         parts.append(table(head, rows, num_left=3))
