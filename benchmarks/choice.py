@@ -15,13 +15,13 @@ All of this was decided before the runs:
   the others count nothing; GRPO with 16 and with 64; and PODS with each `select.ties`. The update skips rows whose
   advantage is 0, so the mask gives them `NOTHING`, which is lost in the rounding of the gradients beside it.
 - Rates: each arm has the better one of 3e-4 and 6e-4 by the steps to 90 % on four seeds that count for nothing else.
-  1.5e-4 took half as many steps again for every arm, and two seeds, as in the map, gave the mask and advantages of all
+  1.5e-4 took half as many steps again for every arm, and two seeds, as earlier, gave the mask and advantages of all
   64 two rates, which cannot be: their gradients differ by a factor alone, which AdamW takes out. So the mask has the
   rate of these advantages. An order of equals has that of PODS: it changes neither the number of rows nor their
-  advantages. GRPO 64 has 3e-4: in the map 6e-4 failed in one run of five from this start.
+  advantages. GRPO 64 has 3e-4: in earlier runs 6e-4 failed in one of five from this start.
 - Clock: CPU seconds to 90 % decide; steps, trained tokens, and the same to 80 %, stand beside them. The 256 held-out
   questions are the same for all, and evaluations do not count. A run ends at 40 CPU seconds.
-- Size: a factor of 1.25 is the smallest difference worth knowing. In the eight seeds of the map and of `worth` the
+- Size: a factor of 1.25 is the smallest difference worth knowing. In eight earlier seeds the
   logarithm of GRPO 16 over PODS has a standard deviation of 0.20, for which six seeds give a half-width of 1.25. The
   other arms may spread more: twelve seeds are made, and a verdict takes all of them.
 - Order: all arms of a seed, one after the other, then the next seed; the first arm rotates with the seed.

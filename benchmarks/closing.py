@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from benchmarks import command
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
             for name in ARMS:
                 own = cell(start, name, seed)
                 say(f"seed {seed} of {seeds[0]} to {seeds[-1]}: {own.title}")
-                record = finished.once(f"{num_steps} {own.key}", lambda own=own: taken(own, num_steps))  # type: ignore[misc]
+                record = finished.once(f"{num_steps} {own.key}", partial(taken, own, num_steps))
                 made[start][name].append(record)
     return {
         "quick": options.quick,

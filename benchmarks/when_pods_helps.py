@@ -15,8 +15,9 @@ All of this was decided before the runs:
 - Arms: PODS 64 → 16; GRPO that trains on all of 64, and that generates 16; and the recipe `auto`, which begins with 64
   and decides n and m by their expected gain and the default prices.
 - Rates: each arm has from each start the better one of 3e-4 and 1.5e-4, by the steps to 90 % on two seeds that count
-  for nothing else. 6e-4 is not in the grid: tuning chose it often, because most runs are fast there, and then one run
-  in five took five times as long or never got there, whatever the arm.
+  for nothing else. 6e-4 is not in the grid: tuning chose it often, because most runs are fast there, but of 93 earlier
+  runs at that rate 19 never got there and 12 took over 2.5 times the steps of their arm's fastest; of 319 at 3e-4 these
+  were 2 and 4 (commit 34ec5093 has them).
 - Clock: CPU seconds of training to 90 % decide; steps, generated and trained tokens stand beside them. The 256 held-out
   questions are the same for all, and evaluations do not count. A run ends at 40 CPU seconds, from 0.9 % at 150.
 - Size: a factor of 1.25 is the smallest difference worth knowing. Twelve seeds are made, and a verdict takes all.
@@ -199,17 +200,6 @@ def page(result: Json) -> str:
     return "\n\n".join([table(head, rows, num_left=3), table(["median cost", *names], medians), note])
 
 
-def speedups(result: Json, start: str) -> str:
-    """Of PODS over both sizes of GRPO from a start accuracy, without a KL penalty."""
-    found = [
-        f"{over_text(line['cpu_seconds'])} over {line['arm']}"
-        for regime in result["regimes"]
-        for line in regime["lines"]
-        if (regime["start"], regime["kl"], line["over"]) == (start, 0.0, PODS)
-    ]
-    return "; ".join(found)
-
-
 def _title(regime: Json) -> str:
     return f"{regime['start'].replace('%', ' %')}{', KL' if regime['kl'] else ''}"
 
@@ -246,9 +236,10 @@ def draw(result: Json) -> Figure:
             low, high = found["interval"]["low"], found["interval"]["high"]
             if found["ratio"] is None:
                 continue
+            marker = {"≥": "^", "≤": "v"}.get(found["bound"], "o")
             place = i + 0.2 * (list(others).index(line["arm"]) - 1)
             axes.plot([place, place], [max(low, LEAST), min(high or MOST, MOST)], color=color, linewidth=2.0)
-            axes.plot(place, found["ratio"], color=color, marker="o", markersize=6)
+            axes.plot(place, found["ratio"], color=color, marker=marker, markersize=6)
     axes.set_yscale("log")
     axes.set_ylim(LEAST, MOST)
     axes.set_xticks(range(len(regimes)), [_title(regime) for regime in regimes])
@@ -256,7 +247,7 @@ def draw(result: Json) -> Figure:
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     theme.write_key(axes, others, len(others))
-    note = f"above 1×: PODS is faster; 95 % intervals over paired seeds; sums of two digits\n{result['hardware']}"
+    note = f"above 1×: PODS is faster; 95 % intervals; ▾: at most, a run of PODS failed\n{result['hardware']}"
     figure.supxlabel(theme.plain(note), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
     return figure
 

@@ -1,20 +1,12 @@
-"""The demo, the map of where PODS helps, and long runs: their tables and figures."""
+"""The demo, comparisons of arms, and long runs: their tables and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from benchmarks.figures.headline import Figure
 from benchmarks.figures.markdown import by_its_page, of_newest
-from benchmarks.files import Result
 from podsrl.lib.resolve import load
-
-
-def _speedups(start: str, result: Result) -> str:
-    """Over GRPO of both sizes."""
-    return str(load("benchmarks.when_pods_helps:speedups")(result, start))
-
 
 FIGURES = (
     Figure(
@@ -23,16 +15,6 @@ FIGURES = (
         "the demo's task to 90 % held-out accuracy: how many times sooner PODS 64 → 16 is there, by training seconds; "
         "5 paired seeds, 95 % interval",
         lambda result: str(load("benchmarks.demo:headline")(result)),
-    ),
-    *(
-        Figure(
-            f"map-{start}",
-            "when-pods-helps",
-            "how many times as fast PODS 64 → 16 reaches 90 %, by CPU seconds (95 % interval; paired seeds), "
-            f"from {start.replace('%', ' %')}",
-            partial(_speedups, start),
-        )
-        for start in ("0.9%", "4%", "18%", "59%")
     ),
 )
 PARTS: dict[str, Callable[..., str]] = {
