@@ -196,8 +196,10 @@ NUM_CHARACTERS = 100_000
 def test_hostile_characters_take_time_in_proportion_to_their_number(unit: str) -> None:
     """Eight times as many take eight times as long, were it by their square 64; what an honest answer costs is free."""
     text, honest = unit * (NUM_CHARACTERS // len(unit) + 1), partial(math_correct, EIGHTEEN, "1 + 17 = 18")
-    functions = [
-        lambda text, reward=reward: reward(EIGHTEEN, text) for name, reward in REWARDS.items() if name != EARNED
+    functions = [  # but for those that run the text as a program
+        lambda text, reward=reward: reward(EIGHTEEN, text)
+        for name, reward in REWARDS.items()
+        if name != EARNED and "code" not in name
     ]
     functions += [find_answer, voted_answer, boxes, canonical, is_bomb]
     functions += [lambda text: is_equal(text, "18"), lambda text: equals_by_algebra(text, "x^2")]
