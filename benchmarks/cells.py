@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from typing import Self
 
 from benchmarks.bases import base_model
 from podsrl.config.load import load_config
@@ -51,7 +52,7 @@ class Cell:
         penalty = f"KL {self.kl:g}, " if self.kl else ""
         return f"{self.arm} from {self.start}, {penalty}{self.digits} digits, rate {self.rate:g}, seed {self.seed}"
 
-    def at(self, rate: float) -> Cell:
+    def at(self, rate: float) -> Self:
         """The same at another rate."""
         return replace(self, rate=rate)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks.paired import Json, speedup
-from benchmarks.runs import MARKS, time_of
+from benchmarks.paired import Json, over_text, speedup
+from benchmarks.runs import MARKS, cost, time_of
 
 WORTH_KNOWING = 1.25
 """The smallest factor worth knowing."""
@@ -62,3 +63,51 @@ def verdict(found: Json) -> str:
     if low > 1 or (high is not None and high < 1):
         return ("dearer" if low > 1 else "cheaper") + f", by less than {WORTH_KNOWING:g}×" * is_small
     return f"equal to within {WORTH_KNOWING:g}×" if is_small else "open"
+
+
+def compared(
+    made: Mapping[str, Mapping[int, Json]], lines: Iterable[tuple[str, str]], accuracy: float, clocks: Iterable[str]
+) -> Json:
+    """What an accuracy cost each arm by seed, and of each line how many times the second arm's cost the first one's is.
+
+    Args:
+        made: arm -> seed -> its record.
+        lines: two arms each.
+        accuracy: the target.
+        clocks: what is counted; a verdict goes by CPU seconds.
+    """
+    clocks, to = tuple(clocks), f"{accuracy:g}"
+    return {
+        "arms": {
+            name: {
+                "rate": next(iter(own.values()))["rate"],
+                "seeds": sorted(own),
+                "to": {clock: [cost(own[seed], accuracy, clock) for seed in sorted(own)] for clock in clocks},
+            }
+            for name, own in made.items()
+            if own
+        },
+        "lines": [
+            {"arm": arm, "over": base, **times[to]}
+            for arm, base in lines
+            if (times := times_over(made[arm], made[base], [accuracy], clocks))
+        ],
+    }
+
+
+def line_cells(line: Json, clocks: Iterable[str]) -> list[str]:
+    """A line's arms, its ratio by every clock, the number of seeds, and the verdict."""
+    seconds = line["cpu_seconds"]
+    ratios = [over_text(line[clock]) for clock in clocks]
+    return [line["arm"], line["over"], *ratios, str(len(seconds["ratios"])), verdict(seconds)]
+
+
+def median_text(arm: Json | None) -> str:
+    """Median seconds and steps of the runs that got there, their number where not all did, and the rate."""
+    if not arm:
+        return "–"
+    seconds, steps = ([each for each in arm["to"][clock] if each is not None] for clock in ("cpu_seconds", "step"))
+    if not seconds:
+        return f"never, at {arm['rate']:g}"
+    few = f" ({len(seconds)} of {len(arm['seeds'])})" if len(seconds) < len(arm["seeds"]) else ""
+    return f"{statistics.median(seconds):.1f} s, {statistics.median(steps):.0f} steps, at {arm['rate']:g}{few}"

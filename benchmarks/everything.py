@@ -38,7 +38,6 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "trl-accuracy": ("--save", "--out", "{folder}"),
     "systems": ("--save", "--out", "{folder}"),
     "demo": ("--tune", "--save", "--out", "{folder}"),
-    "smol": ("--save", "--out", "{folder}"),
     "gpu-tests": ("--save", "--out", "{folder}"),
     "gpu-demo": ("--save", "--out", "{folder}"),
     "gpu-gsm8k": ("--save", "--out", "{folder}"),

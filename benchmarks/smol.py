@@ -1,74 +1,189 @@
-"""The recipe `smol-arms`: a real pretrained model learns sums by GRPO, PODS and `auto`, with five paired seeds.
+"""A real pretrained model: what an accuracy costs SmolLM2-135M with PODS, with GRPO of both sizes and with `auto`.
 
-    python -m benchmarks smol                  after `pods models smollm2-135m`; hours on one core
-    python -m benchmarks smol --quick          one seed of a few seconds, of the package's own small model
-    python -m benchmarks smol --out FOLDER     goes on in a folder, or measures what is finished there
+    python -m benchmarks smol                  all runs that are missing: two hours of one core
+    python -m benchmarks smol --minutes 30     those that fit, seed by seed; the same command goes on
+    python -m benchmarks smol --seeds 0 2 4    of these seeds alone: a second process may make the others
+    python -m benchmarks smol --minutes 0      none: the tables of what is there
+    python -m benchmarks smol --save           also the picture of docs/real-models.md
+    python -m benchmarks smol --out benchmarks/results/amd-zen-4/smol    goes on with stored runs
+    python -m benchmarks smol --quick          some steps of two arms of a small model, nothing tuned, nothing kept
 
-Its report is FOLDER/report.html; `--save` also draws docs/images/smol.svg.
+It wants `pip install -e '.[models,reasoning]'` and `pods models smollm2-135m`. All of this was decided before the
+runs, after a look at four that count for nothing:
+
+- Task: reasoning-gym's `chain_sum` with two numbers below 100, of which the model gives 1 % right (`smol.toml`:
+  adapters of rank 16, 4 questions per step, answers of at most 8 tokens, 0.1 for a number at all, no KL penalty).
+- Arms: PODS 32 → 8; GRPO that trains on all of 32, and that generates 8; `auto`, which begins with 32 and decides n and
+  m by their expected gain and the prices that `pods plan` measured for this model; and a random 8 of 32.
+- Rates: each arm has the better one of 5e-4 and 2.5e-4 by the steps to 25 % on two seeds that count for nothing else.
+  1e-3 is not in the grid: at it PODS and GRPO 32 touched 25 % and fell below 15 % at once.
+- Clock: CPU seconds of training to 25 % decide; steps, generated and trained tokens stand beside them. The held-out
+  questions are the same 48 for all, with four answers each, and evaluations do not count. A run ends at 150 CPU seconds.
+- Size: a factor of 1.25 is the smallest difference worth knowing. Twelve seeds are made, and a verdict takes all.
+- Order: all arms of a seed, one after the other; the first arm rotates with the seed.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks import command
-from benchmarks.demo import compared
+from benchmarks import command, runs
+from benchmarks.cells import AUTO, Cell
+from benchmarks.decided import NUM_DECIDE, compared, line_cells, median_text, turned
+from benchmarks.figures.markdown import table
+from benchmarks.paired import Json
+from benchmarks.runs import Limits, Log, Marks, Plan, best_rate, facts_of
 from benchmarks.timing import Say
-from podsrl.compare.curves import curves_on_grid
+from podsrl.config.load import load_config
+from podsrl.config.schema import RunConfig
 from podsrl.report.figures import theme
-from podsrl.report.figures.accuracy import draw_arm
-from podsrl.report.figures.svg import save_svg
 
-Json = dict[str, Any]
+CONFIG = Path(__file__).with_suffix(".toml")
+REAL = "smollm2-135m"
+PODS, GRPO_32, GRPO_8, BY_ITSELF, RANDOM = "PODS 32 → 8", "GRPO 32", "GRPO 8", "auto", "random 8 of 32"
+ARMS: dict[str, tuple[int, int, tuple[str, ...]]] = {
+    PODS: (32, 8, ()),
+    GRPO_32: (32, 32, ()),
+    GRPO_8: (8, 8, ()),
+    BY_ITSELF: (32, 8, AUTO),
+    RANDOM: (32, 8, ('select.rule="random"',)),
+}
+"""Name -> n, m and further options."""
+LINES = (*((arm, PODS) for arm in (GRPO_32, GRPO_8, BY_ITSELF, RANDOM)), (GRPO_32, BY_ITSELF), (GRPO_8, BY_ITSELF))
+"""Arm, and the arm over whose cost that of the first stands."""
+SEEDS = range(200, 200 + NUM_DECIDE)
+"""Those of other benchmarks and of tuning are none of them."""
+CLOCKS = {"cpu_seconds": "CPU seconds", "step": "steps", "tokens": "generated tokens", "trained": "trained tokens"}
 PICTURE = command.ROOT / "docs" / "images" / "smol.svg"
-TARGETS = (0.2, 0.4)
+RATES, MOST_TUNING_STEPS = (5e-4, 2.5e-4), 40
+ACCURACY = 0.25
+LIMITS = Limits(accuracy=ACCURACY, cpu_seconds=150.0)
+MARKS = Marks(targets=(ACCURACY,), growth=1.1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Real(Cell):
+    """A run of a pretrained model."""
+
+    def config(self) -> RunConfig:
+        """`CONFIG` with what the run changes, on one thread of the CPU; on sums for another model than `REAL`."""
+        values = {
+            "seed": self.seed,
+            "threads": 1,
+            "model.device": "cpu",
+            "rollouts.num_rollouts": self.num_rollouts,
+            "select.rule": "keep_all" if self.num_kept == self.num_rollouts else "max_variance",
+            "select.num_kept": self.num_kept,
+            "optim.lr": self.rate,
+        }
+        changed = {text.partition("=")[0] for text in self.more}
+        own = [f"{key}={json.dumps(value)}" for key, value in values.items() if key not in changed]
+        return load_config(str(CONFIG) if self.start == REAL else "pods", [*own, *self.more])
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = command.new_parser("smol", __doc__)
-    parser.add_argument("--quick", action="store_true", help="one seed of a few seconds, of a small model")
-    parser.add_argument("--seeds", type=int, default=5, help="default: 5")
-    parser.add_argument("--out", type=Path, help="folder of the comparison; default: runs/smol-DATE-TIME")
-    command.measure(parser, arguments, run, publish=publish, keep_threads=True)
+    quick = "some steps of two arms of a small model, nothing tuned, nothing kept"
+    parser = runs.new_parser("smol", __doc__, quick=quick, part="seeds", parts=[str(seed) for seed in SEEDS])
+    command.measure(parser, arguments, run, publish=publish)
 
 
-def run(options: argparse.Namespace, say: Say) -> Json:
-    """Run the comparison, or what is left of it."""
-    from podsrl.cli.compare import QUICK
-    from podsrl.cli.console import new_folder
+def cell(name: str, seed: int, start: str = REAL) -> Real:
+    """A run of an arm."""
+    n, m, more = ARMS[name]
+    return Real(start=start, num_rollouts=n, num_kept=m, more=more, rate=RATES[0], seed=seed)
 
-    changes = (
-        (*QUICK, "base.extends=pods", "base.rollouts.num_rollouts=16", "base.select.num_kept=4")
-        if options.quick
-        else (f"num_seeds={options.seeds}",)
+
+def name_of(own: Cell) -> str:
+    """The name of a run's arm."""
+    return next(name for name, arm in ARMS.items() if arm == (own.num_rollouts, own.num_kept, own.more))
+
+
+def tuned(own: Real, tuning: Log) -> tuple[float, tuple[Real, Limits] | None]:
+    """The rate of a run's arm so far, and the tuning run that is to be made next; None: the rate is known."""
+    rate, run = best_rate(
+        lambda rate, seed: replace(own, rate=rate, seed=seed), RATES, tuning, ACCURACY, MOST_TUNING_STEPS
     )
-    return {**compared("smol-arms", changes, options.out or new_folder("smol"), TARGETS), "quick": options.quick}
+    return rate, run and (run[0], replace(LIMITS, steps=run[1]))
+
+
+def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
+    """Make the missing runs, then sum up all that there are."""
+    cells = [cell(name, seed) for k, seed in enumerate(SEEDS) for name in turned(tuple(ARMS), k)]
+    plan = Plan(runs=cells, tuned=tuned, limits=lambda own, log, tuning: LIMITS, marks=MARKS)
+    records, _ = runs.make(
+        plan,
+        "smol",
+        options,
+        say,
+        dict.fromkeys((cell(name, 0, "builtin:arithmetic") for name in (PODS, BY_ITSELF)), Limits(steps=2)),
+        of=lambda own: not options.seeds or str(own.seed) in options.seeds,
+    )
+    return {"quick": options.quick, **summarize(records)}
+
+
+def summarize(records: Mapping[Real, Json]) -> Json:
+    """The arms' costs by seed, and of each line how many times the second arm's cost the first one's is."""
+    made: dict[str, dict[int, Json]] = {name: {} for name in ARMS}
+    for own, record in records.items():
+        made[name_of(own)][own.seed] = record
+    stages = {
+        name: {
+            stage: round(statistics.median(record["stages"][stage] for record in own.values()), 3)
+            for stage in ("generate", "update")
+        }
+        for name, own in made.items()
+        if own
+    }
+    facts = facts_of(records, len(SEEDS) * len(ARMS))
+    return {**facts, **compared(made, LINES, ACCURACY, CLOCKS), "stages": stages}
+
+
+def page(result: Json) -> str:
+    """All lines by every clock with their verdicts, and the medians of the arms."""
+    head = ["arm", "over", *CLOCKS.values(), "seeds", "verdict"]
+    lines = table(head, [line_cells(line, CLOCKS) for line in result["lines"]])
+    arms = [
+        [name, median_text(own), *(f"{result['stages'][name][stage]:.1f}" for stage in ("generate", "update"))]
+        for name, own in result["arms"].items()
+    ]
+    note = (
+        f"What {ACCURACY:.0%} cost, over what it cost the other arm, with 95 % intervals over paired seeds; the "
+        f"verdict goes by CPU seconds. {result['num_runs']} of {result['num_wanted']} runs are made, of commit "
+        f"{', '.join(result['commits'])}; the machine's load was {result['max_load']:.1f} at most."
+    )
+    head = ["arm", "median cost", "seconds per step to generate", "to update"]
+    return "\n\n".join([lines, table(head, arms, num_left=2), note])
+
+
+def draw(result: Json) -> Figure:
+    """The CPU seconds of every run: a point each, and the arm's median."""
+    figure = theme.new_figure(8.0, 4.0)
+    axes = figure.subplots()
+    theme.style(axes, f"CPU seconds to {ACCURACY:.0%}, SmolLM2-135M", x_label="a point per seed; the line: the median")
+    for i, own in enumerate(result["arms"].values()):
+        seconds, color = own["to"]["cpu_seconds"], theme.SERIES[i % len(theme.SERIES)]
+        for k, each in enumerate(seconds):
+            place = i + 0.4 * (k / max(1, len(seconds) - 1) - 0.5)
+            marker = "^" if each is None else "o"
+            axes.plot(place, LIMITS.cpu_seconds if each is None else each, color=color, marker=marker, markersize=5)
+        middle = statistics.median(LIMITS.cpu_seconds if each is None else each for each in seconds)
+        axes.plot([i - 0.3, i + 0.3], [middle, middle], color=color, linewidth=2.0)
+    axes.set_ylim(0, None)
+    axes.set_xticks(range(len(result["arms"])), list(result["arms"]))
+    note = f"▴: not there at the end of the run\n{result['hardware']}"
+    figure.supxlabel(theme.plain(note), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
+    return figure
 
 
 def publish(result: Json) -> None:
     """Draw the picture."""
+    from podsrl.report.figures.svg import save_svg
+
     save_svg(draw(result), PICTURE)
-
-
-def draw(result: Json) -> Figure:
-    """Mean held-out accuracy of each arm by time, with the 95 % interval of the mean over its seeds."""
-    colors = theme.arm_colors(list(result["curves"]), result["baseline"])
-    figure = theme.new_figure(8.0, 4.4)
-    axes = figure.subplots()
-    clock = "processor seconds" if result["clock"] == "cpu" else "seconds"
-    title = f"Held-out accuracy of a real model, {len(result['arms']['pods']['seeds'])} seeds"
-    theme.style(axes, title, x_label=f"training {clock}, evaluation excluded", key_rows=1)
-    theme.write_key(axes, colors, len(colors))
-    for arm, runs in result["curves"].items():
-        grid = np.linspace(0.0, min(points[-1][0] for points in runs), 200)
-        draw_arm(axes, curves_on_grid([tuple(np.array(points).T) for points in runs], grid), grid, colors[arm])
-    axes.set_ylim(0, None)
-    theme.percent_axis(axes)
-    figure.supxlabel(theme.plain(result["hardware"]), x=0.012, ha="left", fontsize=8.5, color=theme.MUTED)
-    return figure

@@ -31,7 +31,6 @@ penalty was left out for want of time, after two seeds: on one of them PODS did 
 from __future__ import annotations
 
 import argparse
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -41,10 +40,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from benchmarks import command, runs
 from benchmarks.bases import STARTS
 from benchmarks.cells import AUTO, Cell
-from benchmarks.decided import NUM_DECIDE, times_over, turned, verdict
+from benchmarks.decided import NUM_DECIDE, compared, line_cells, median_text, turned
 from benchmarks.figures.markdown import table
 from benchmarks.paired import Json, over_text
-from benchmarks.runs import Limits, Log, Plan, best_rate, cost, facts_of
+from benchmarks.runs import Limits, Log, Plan, best_rate, facts_of
 from benchmarks.timing import Say
 from podsrl.report.figures import theme
 
@@ -70,7 +69,6 @@ SEEDS = range(50, 50 + NUM_DECIDE)
 """Those of other benchmarks and of tuning are none of them."""
 RATES, MOST_TUNING_STEPS = (3e-4, 1.5e-4), 400
 ACCURACY = 0.9
-TO = f"{ACCURACY:g}"
 CLOCKS = {"cpu_seconds": "CPU seconds", "step": "steps", "tokens": "generated tokens", "trained": "trained tokens"}
 LEAST, MOST = 0.4, 5.0
 """Of the picture's axis."""
@@ -144,26 +142,9 @@ def summarize(records: Mapping[Cell, Json]) -> Json:
     return {
         **facts_of(records, len(cells())),
         "regimes": [
-            {
-                "start": start,
-                "kl": kl,
-                "arms": {name: _arm(own) for name, own in arms.items() if own},
-                "lines": [
-                    {"arm": arm, "over": base, **times[TO]}
-                    for arm, base in LINES
-                    if (times := times_over(arms[arm], arms[base], [ACCURACY], CLOCKS))
-                ],
-            }
+            {"start": start, "kl": kl, **compared(arms, LINES, ACCURACY, CLOCKS)}
             for (start, kl), arms in sorted(made.items(), key=lambda item: (item[0][1], float(item[0][0][:-1])))
         ],
-    }
-
-
-def _arm(own: Mapping[int, Json]) -> Json:
-    return {
-        "rate": next(iter(own.values()))["rate"],
-        "seeds": sorted(own),
-        "to": {clock: [cost(own[seed], ACCURACY, clock) for seed in sorted(own)] for clock in CLOCKS},
     }
 
 
@@ -181,17 +162,11 @@ def help_table(result: Json) -> str:
 def page(result: Json) -> str:
     """All lines by every clock with their verdicts, and the medians of the arms."""
     head = ["correct at the start", "arm", "over", *CLOCKS.values(), "seeds", "verdict"]
-    rows = [
-        [
-            *(_title(regime), line["arm"], line["over"]),
-            *(over_text(line[clock]) for clock in CLOCKS),
-            *(str(len(line["cpu_seconds"]["ratios"])), verdict(line["cpu_seconds"])),
-        ]
-        for regime in result["regimes"]
-        for line in regime["lines"]
-    ]
+    rows = [[_title(regime), *line_cells(line, CLOCKS)] for regime in result["regimes"] for line in regime["lines"]]
     names = (*ARMS, CALM)
-    medians = [[_title(regime), *(_median(regime["arms"].get(name)) for name in names)] for regime in result["regimes"]]
+    medians = [
+        [_title(regime), *(median_text(regime["arms"].get(name)) for name in names)] for regime in result["regimes"]
+    ]
     note = (
         f"What {ACCURACY:.0%} cost, over what it cost the other arm, with 95 % intervals over paired seeds; the "
         f"verdict goes by CPU seconds. {result['num_runs']} of {result['num_wanted']} runs are made, of commit "
@@ -209,17 +184,6 @@ def _short(found: Json) -> str:
     low, high = found["interval"]["low"], found["interval"]["high"]
     is_clear = low > 1 or (high is not None and high < 1)
     return f"**{over_text(found)}**" if is_clear else over_text(found)
-
-
-def _median(arm: Json | None) -> str:
-    """Seconds and steps of the runs that got there, their number where not all did, and the rate."""
-    if not arm:
-        return "–"
-    seconds, steps = ([each for each in arm["to"][clock] if each is not None] for clock in ("cpu_seconds", "step"))
-    if not seconds:
-        return f"never, at {arm['rate']:g}"
-    few = f" ({len(seconds)} of {len(arm['seeds'])})" if len(seconds) < len(arm["seeds"]) else ""
-    return f"{statistics.median(seconds):.1f} s, {statistics.median(steps):.0f} steps, at {arm['rate']:g}{few}"
 
 
 def draw(result: Json) -> Figure:

@@ -19,7 +19,7 @@ FIGURES = (
 )
 PARTS: dict[str, Callable[..., str]] = {
     "demo": by_its_page("demo", "benchmarks.demo:markdown"),
-    "smol": by_its_page("smol", "benchmarks.demo:markdown"),
+    "smol": by_its_page("smol", "benchmarks.smol:page"),
     "when-pods-helps": by_its_page("when-pods-helps", "benchmarks.when_pods_helps:page"),
     "will-it-help": of_newest("when-pods-helps", "benchmarks.when_pods_helps:help_table"),
     "interval-coverage": of_newest("interval-coverage", "benchmarks.interval_coverage:markdown"),

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import floor, halves, update
+from benchmarks import floor, halves, smol, update
 from benchmarks.demo import paired
 from benchmarks.engine import gpu, watched
 from benchmarks.engine.arms import (
@@ -26,8 +26,8 @@ from benchmarks.floor import PARTS, Step, made_up
 from benchmarks.judges import labelled
 from benchmarks.models import fixed_workload, shaped_model, skewed_workload
 from benchmarks.operations import Operations, Product
+from benchmarks.paired import Json
 from benchmarks.select import scan
-from benchmarks.smol import draw
 from benchmarks.timing import Taken
 from benchmarks.update import PLAIN, PLAIN_FAST, difference, peak
 from podsrl.generate import Live
@@ -85,18 +85,31 @@ def test_times_are_those_of_the_first_evaluation_and_a_run_that_misses_it_makes_
 # --- smol ---
 
 
-def test_the_line_is_the_mean_of_the_seeds_and_ends_with_the_shortest() -> None:
-    runs = [[(0.0, 0.0), (10.0, 1.0)], [(0.0, 0.0), (20.0, 1.0)]]
-    result = {
-        "curves": {"pods": runs},
-        "arms": {"pods": {"seeds": [0, 1]}},
-        "baseline": "pods",
-        "clock": "cpu",
-        "hardware": "",
-    }
-    line = draw(result).axes[0].lines[0]
-    seconds, mean = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
-    assert seconds[-1] == 10.0 and mean[-1] == 0.5 and not mean[:-1].any()
+def test_costs_of_a_real_model_by_hand_and_a_run_that_misses_the_accuracy_stands_at_the_limit() -> None:
+    def made(seconds: float) -> Json:
+        points = {name: [0, 1] for name in ("step", "tokens", "trained")} | {"cpu_seconds": [0.0, seconds]}
+        reached = {name: values[1] for name, values in points.items()} if seconds < 150 else None
+        stages = {"generate": 1.0, "update": 2.0}
+        return {"points": points, "reached": {"0.25": reached}, "stages": stages, "rate": 5e-4, "commit": "a", "load": 1}
+
+    seconds = {"PODS 32 → 8": (20.0, 10.0), "GRPO 32": (40.0, 150.0)}
+    cells = {smol.cell(arm, seed): made(own) for arm, both in seconds.items() for seed, own in enumerate(both, 200)}
+    found = smol.summarize(cells)
+    assert found["num_wanted"] == 60 and found["num_runs"] == 4
+    (line,) = found["lines"]
+    assert (line["arm"], line["over"]) == ("GRPO 32", "PODS 32 → 8")
+    assert line["cpu_seconds"]["ratios"] == [2.0, 15.0] and line["cpu_seconds"]["bound"] == "≥"
+    page = smol.page(found)
+    assert "none: 2 of 12 seeds" in page and "| GRPO 32 | 40.0 s, 1 steps, at 0.0005 (1 of 2) |" in page
+    lines = smol.draw({**found, "hardware": ""}).axes[0].lines
+    assert [float(np.asarray(each.get_ydata(), float)[0]) for each in lines] == [
+        20.0,
+        10.0,
+        15.0,
+        40.0,
+        150.0,
+        95.0,
+    ]  # the points of an arm, then their median
 
 
 # --- update ---

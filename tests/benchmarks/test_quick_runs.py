@@ -15,9 +15,9 @@ from benchmarks.everything import QUICK
 
 RUN = {
     **dict.fromkeys(
-        ("select", "update", "floor", "watch", "budgets", "choice", "closing", "when-pods-helps"), ("--quick",)
+        ("select", "update", "floor", "watch", "budgets", "choice", "closing", "when-pods-helps", "smol"), ("--quick",)
     ),
-    **dict.fromkeys(("demo", "smol"), ("--quick", "--out", "{folder}")),
+    "demo": ("--quick", "--out", "{folder}"),
     **dict.fromkeys(("trl", "trl-pods", "trl-real"), ("--quick",)),
     **{name: QUICK[name] for name in ("engine-gpu", "halves", "interval-coverage", "planner")},
     "engine": ("--quick", "--models", "s128"),
