@@ -16,8 +16,15 @@ from podsrl.score.rewards.reading import DENIALS, HEDGES, sentences
 
 MAX_ANSWERS = 5
 """Different answers of one text that are read; no honest text has more."""
+_THOUGHT_MARKS = {"<|begin_of_thought|>": "<think>", "<|end_of_thought|>": "</think>", "<|begin_of_solution|>": "\n"}
+"""How OpenThinker and Sky-T1 write a thought and begin an answer -> what is read instead."""
+_START_OF_TURN = re.compile(
+    r"\A(?:\s*(?:<s>|\[/INST\]|<\|(?!\w*(?:end|eo[mst]|user|system|tool))[a-z_]{2,20}\|>)(?!\s*(?:user|system|tool)\b)"
+    r"(?:assistant(?:<\|end_(?:header_id|of_role)\|>|\s))?)+"
+)
+"""A chat template's marks, written as text, before all else: they open the model's own turn and end nothing."""
 _END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>|</?s>|\[/INST\]|(?:<an(?:s(?:w(?:er?)?)?)?|(?<=[\n>])<a?)\s*\Z")
-"""A chat template's marks, written as text, or an opening tag that the limit cut: the answer ends before it."""
+"""Any other such mark, or an opening tag that the limit cut: the answer ends before it."""
 _TAG = re.compile(
     r"(?P<think_end></think>)|(?P<think><think>)"
     r"|(?P<end></\s{0,3}answer\b\s{0,3}>?|(?<!<)/answer>|</(?:a(?:n(?:s(?:w(?:er?)?)?)?)?)?\s*\Z)"
@@ -73,7 +80,9 @@ def find_answer(completion: str) -> str | None:
         >>> find_answer(r"<think>\boxed{17}</think> <answer>18</answer> 16"), find_answer(r"So \boxed{8}, my friend.")
         ('18', '8')
     """
-    completion = _END_OF_TURN.split(completion, maxsplit=1)[0]
+    for mark, tag in _THOUGHT_MARKS.items():
+        completion = completion.replace(mark, tag)
+    completion = _END_OF_TURN.split(_START_OF_TURN.sub("", completion), maxsplit=1)[0]
     pieces = list(answer_pieces(completion))
     if not pieces:
         text = without_thoughts(completion)
