@@ -98,11 +98,14 @@ class Run:
         task: str | None = None,
         num_questions: int = 0,
         out: str | Path | None = None,
+        allow_changes: bool = False,
         **changes: Unpack[Sections],
     ) -> Accuracy:
         """Measure the newest checkpoint, as `podsrl.evaluate` does."""
         GIVEN.update(self._given)
-        return evaluate(self, task=task, num_questions=num_questions, out=out, **changes)
+        return evaluate(
+            self, task=task, num_questions=num_questions, out=out, allow_changes=allow_changes, **changes
+        )
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the page of `pods report`, report.html in the run's folder by default, and return its path."""
@@ -187,6 +190,7 @@ def evaluate(
     task: str | None = None,
     num_questions: int = 0,
     out: str | Path | None = None,
+    allow_changes: bool = False,
     **changes: Unpack[Sections],
 ) -> Accuracy:
     """Measure held-out accuracy by sampling, as `pods eval` does.
@@ -197,6 +201,7 @@ def evaluate(
         task: task set in place of the config's.
         num_questions: of the held-out ones, evenly spread over them; 0: all.
         out: a new file for all completions (JSONL).
+        allow_changes: ask a run even questions that it may have been trained on.
         changes: of what an evaluation reads, as of `load_config`: `eval={"num_samples": 8}`.
 
     Raises:
@@ -204,7 +209,8 @@ def evaluate(
         KeyboardInterrupt: Ctrl-C, or a notebook's stop button.
     """
     name, path = str(target.folder if isinstance(target, Run) else target), None if out is None else Path(out)
-    answered = answers_of(target_of(name, as_overrides(changes), task, path), num_questions, path)
+    found = target_of(name, as_overrides(changes), task, path, allow_changes=allow_changes)
+    answered = answers_of(found, num_questions, path)
     if not answered.is_whole:
         raise KeyboardInterrupt
     return answered.accuracy

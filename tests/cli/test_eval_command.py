@@ -130,31 +130,27 @@ def test_another_task_set_drops_the_options_of_the_configs_own() -> None:
     assert find_target("pods", [], task="arithmetic").config.task == load_config("pods").task
 
 
-def test_questions_that_a_run_was_trained_on_are_not_asked(tmp_path: Path, tiny_model_folder: Path) -> None:
-    rows = "".join(f'{{"question": "{i}", "answer": "{i}"}}\n' for i in range(20))
-    (tmp_path / "rows.jsonl").write_text(rows)
-    text = f'[task]\nname = "jsonl"\npath = "{tmp_path / "rows.jsonl"}"\nnum_eval = 4\n'
-    (tmp_path / "config.toml").write_text(text)
-    with pytest.raises(UsageError, match="held out 4 questions and was trained on the others"):
-        find_target(str(tmp_path), ["task.num_eval=5"])
-    with pytest.raises(UsageError, match="no checkpoint yet"):
-        find_target(str(tmp_path), ["task.num_eval=3"])
-
-
-def test_a_run_that_let_the_data_decide_is_asked_no_more_than_it_held_out(pods: Pods, tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [[], ["--task.num_eval=4", "--rollouts.max_prompt_tokens=14"]])
+def test_a_run_is_asked_no_question_that_it_was_trained_on(pods: Pods, tmp_path: Path, given: list[str]) -> None:
     rows = "".join(f'{{"question": "What is {i} + 1?", "answer": "{i + 1}"}}\n' for i in range(20))
     (tmp_path / "rows.jsonl").write_text(rows)
     (tmp_path / "held.jsonl").write_text(rows[: rows.index("\n", 200) + 1])
     sizes = ["--rollouts.num_prompts=1", "--rollouts.num_rollouts=2", "--select.num_kept=2", "--stop.steps=1"]
     task = ["--task.name=jsonl", f"--task.path={tmp_path / 'rows.jsonl'}", "--rollouts.max_new_tokens=4"]
     (tmp_path / "empty.toml").write_text("")
-    code, _, errors = pods("train", "empty.toml", "--out", "run", *task, *sizes)
-    assert code == 0 and "16 to train on, 4 held out" in errors
-    with pytest.raises(UsageError, match=r"task.num_eval = 5: the run held out 4 questions"):
-        find_target("run", ["task.num_eval=5"])
-    assert find_target("run", ["task.num_eval=4"]).config.task.num_eval == 4
-    assert find_target("run", []).config.task.num_eval is None
+    assert pods("train", "empty.toml", "--out", "run", *task, *sizes, *given)[0] == 0
+    for others in ([], ["task.reward_workers=1"], ["task.system_prompt=Add."]):
+        with pytest.raises(UsageError, match=r"task.num_eval = 5: the run held out 4 questions and was trained on"):
+            find_target("run", ["task.num_eval=5", *others])
+        assert find_target("run", ["task.num_eval=4", *others]).config.task.num_eval == 4
     assert find_target("run", [f"task.eval_path={tmp_path / 'held.jsonl'}", "task.num_eval=5"]).config.task.eval_path
+    assert find_target("run", ["task.num_eval=300"], task="functions").config.task.num_eval == 300
+    (tmp_path / "rows.jsonl").write_text(rows + rows.replace("1?", "2?"))
+    with pytest.raises(UsageError, match=r"the data changed since then: held-out \d -> \d questions .*--allow-changes"):
+        find_target("run", [])
+    assert find_target("run", [], allow_changes=True).notes[0].startswith("warning: run/checkpoints/step-00000001: the")
+    (tmp_path / "run" / "config.toml").write_text('[task]\nname = "functions"\nnum_eval = 32\n')
+    assert find_target("run", ["task.num_eval=47"]).config.task.num_eval == 47
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,9 @@ def evaluate(
     plot: Annotated[
         Path | None, typer.Option(help="Of a search: picture of accuracy against tokens (.png, .svg, .pdf).")
     ] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Ask a run even questions that it may have been trained on.")
+    ] = False,
 ) -> None:
     """Measure held-out accuracy from sampled answers: pass@1, maj@k and pass@k; or that of searches.
 
@@ -105,7 +108,7 @@ def evaluate(
         raise UsageError(f"--out {out}: a search writes no file of completions; leave it out, or leave --search out")
     elif system_prompt:
         raise UsageError("--system-prompt: a search compares no system prompts; leave it out, or leave --search out")
-    found = target_of(name, overrides, task, out, is_forced=force)
+    found = target_of(name, overrides, task, out, is_forced=force, allow_changes=allow_changes)
     load("podsrl.evaluation.evaluator", "transformers.modeling_utils")
     if search is not None:
         return evaluate_search(found, flags, num_questions, is_json=json)
@@ -144,7 +147,13 @@ class Answered:
 
 
 def target_of(
-    name: str, overrides: list[str], task: str | None, out: Path | None = None, *, is_forced: bool = False
+    name: str,
+    overrides: list[str],
+    task: str | None,
+    out: Path | None = None,
+    *,
+    is_forced: bool = False,
+    allow_changes: bool = False,
 ) -> Target:
     """What an evaluation is of; it says which checkpoint of a run that is.
 
@@ -157,7 +166,7 @@ def target_of(
         if not text.removeprefix("--").startswith(READ):
             raise UsageError(f"{text}: an evaluation does not read it; it reads {', '.join(READ)}")
     check_out(out, is_forced=is_forced)
-    found = find_target(name, overrides, task)
+    found = find_target(name, overrides, task, allow_changes=allow_changes)
     for line in found.notes:
         errors.print(line, markup=False, soft_wrap=True)
     return found

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, with_values
 from podsrl.config.schema import RolloutConfig, RunConfig, TaskConfig
 from podsrl.errors import UsageError, nearest
+from podsrl.run.before.data import OF_REWARDS, load_task_set
 from podsrl.run.saving.folder import wanted_run
+
+if TYPE_CHECKING:
+    from podsrl.run.saving.checkpoint import Checkpoint
 
 Tree = dict[str, Any]
 
@@ -28,6 +33,10 @@ NUM_SLOTS = 256
 """Rollouts at once where the config bounds neither them nor their memory: a test set's would be thousands."""
 _OF_ANY_TASK = ("chat", "system_prompt", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds")
 """Options of the task section that stay when another task set is asked for."""
+_FIXED_SPLIT = (*OWN_TEST_SPLIT, "arithmetic", "columns", "steps", "functions")
+"""Task sets whose held-out questions no run is trained on, however many are asked."""
+_NOT_OF_ROWS = {*OF_REWARDS, "chat", "system_prompt", "special_tokens", "num_eval"}
+"""Options of the task section that do not say out of which rows questions are taken."""
 READ_ROLLOUTS = (
     *("max_new_tokens", "max_prompt_tokens", "stop_strings", "num_slots", "kv_cache_bytes"),
     *("scheduler", "generator"),
@@ -47,22 +56,24 @@ class Target:
     """Lines to print before the evaluation."""
 
 
-def find_target(name: str, overrides: Sequence[str], task: str | None = None) -> Target:
+def find_target(name: str, overrides: Sequence[str], task: str | None = None, *, allow_changes: bool = False) -> Target:
     """Find out what `name` is.
 
     Args:
         name: a run's folder (its newest checkpoint), a recipe or a TOML file (its base model), or a model: a folder in
             Hugging Face or PEFT layout, a name on the hub, "builtin:NAME".
         task: a task set instead of the config's own.
+        allow_changes: ask a run even questions that it may have been trained on; a note says so.
 
     Raises:
-        UsageError: nothing by that name, a run without a checkpoint, or a model without a task set.
+        UsageError: nothing by that name, a run without a checkpoint, one that may have been trained on the questions,
+            or a model without a task set.
         CheckpointError: there are checkpoints, and all are damaged.
     """
     task = _task_name(task, overrides)
     folder = Path(name).expanduser()
     if (folder / "config.toml").is_file():
-        return _run_target(folder, overrides, task)
+        return _run_target(folder, overrides, task, is_allowed=allow_changes)
     is_config = folder.is_file() or name in recipe_names()
     tree = read_tree(folder if folder.is_file() else name) if is_config else _model_tree(name, task)
     from podsrl.run.before.settle import settle  # imports torch
@@ -80,24 +91,32 @@ def _task_name(task: str | None, overrides: Sequence[str]) -> str | None:
     return next((value.strip("\"'") for value in values), task)
 
 
-def _run_target(folder: Path, overrides: Sequence[str], task: str | None) -> Target:
-    tree = _with_task(read_tree(folder / "config.toml"), task)
-    config = build(RunConfig, apply_overrides(tree, overrides), str(folder))
-    trained = build(RunConfig, tree, str(folder)).task
-    _check_held_out(trained, config.task, trained.num_eval)
+def _run_target(folder: Path, overrides: Sequence[str], task: str | None, *, is_allowed: bool) -> Target:
+    tree = read_tree(folder / "config.toml")
+    trained = build(RunConfig, tree, str(folder))
+    config = build(RunConfig, apply_overrides(_with_task(tree, task), overrides), str(folder))
     from podsrl.run.saving.checkpoint import load_newest  # imports torch
 
     checkpoint = load_newest(folder / "checkpoints")
     if checkpoint is None:
         raise UsageError(f"{folder}: has no checkpoint yet; let it train until it saves one")
-    if trained.num_eval is None:  # the data decided how many
-        _check_held_out(trained, config.task, checkpoint.state["inputs"]["eval"]["questions"])
-    damaged = tuple(f"warning: {line}; using the checkpoint before it" for line in checkpoint.damaged)
-    notes = (*damaged, f"evaluating {checkpoint.path}")
+    notes = [f"warning: {line}; using the checkpoint before it" for line in checkpoint.damaged]
+    if doubt := _doubt(trained, config.task, checkpoint):
+        if not is_allowed:
+            raise UsageError(f"{doubt}, or ask them knowingly: --allow-changes")
+        notes.append(f"warning: {doubt}")
+    return Target(
+        config=_of_checkpoint(config, checkpoint),
+        adapters=checkpoint.model if config.model.load_in_4bit else None,
+        notes=(*notes, f"evaluating {checkpoint.path}"),
+    )
+
+
+def _of_checkpoint(config: RunConfig, checkpoint: Checkpoint) -> RunConfig:
     if config.model.load_in_4bit:
-        return Target(config=_for_evaluation(config), adapters=checkpoint.model, notes=notes)
+        return _for_evaluation(config)
     config = with_values(config, model={"path": str(checkpoint.model), "revision": None})
-    return Target(config=_for_evaluation(config.model_copy(update={"lora": None})), notes=notes)
+    return _for_evaluation(config.model_copy(update={"lora": None}))
 
 
 def _model_tree(name: str, task: str | None) -> Tree:
@@ -128,24 +147,43 @@ def _with_task(tree: Tree, task: str | None) -> Tree:
     return {**tree, "task": {**kept, "name": task, **num_eval}}
 
 
-def _spelled_alike(task: TaskConfig) -> TaskConfig:
-    """One path may be written in several ways."""
-    return task if task.path is None else task.model_copy(update={"path": str(Path(task.path).resolve())})
+def _rows(task: TaskConfig) -> Tree:
+    """The options that say out of which rows questions are taken; one path may be written in several ways."""
+    path = None if task.path is None else str(Path(task.path).resolve())
+    return {**task.model_dump(exclude=_NOT_OF_ROWS), "path": path}
 
 
-def _check_held_out(trained: TaskConfig, asked: TaskConfig, num_held_out: int | None) -> None:
-    """More held-out questions than the run had may be ones that it was trained on; None: not known yet."""
-    if num_held_out is None or asked.num_eval is None:
-        return
-    is_own_split = asked.name in (*OWN_TEST_SPLIT, "arithmetic", "columns") and not str(asked.path).endswith(".jsonl")
-    is_own_split |= asked.name == "hub" and asked.eval_split is not None
-    is_own_split |= asked.eval_path is not None
-    is_same_data = _spelled_alike(asked) == _spelled_alike(trained.model_copy(update={"num_eval": asked.num_eval}))
-    if asked.num_eval > num_held_out and is_same_data and not is_own_split:
-        raise UsageError(
+def _doubt(trained: RunConfig, asked: TaskConfig, checkpoint: Checkpoint) -> str | None:
+    """Why a run may have been trained on the questions, and the cure; None: it held them out, or has other data."""
+    has_own_split = asked.name in _FIXED_SPLIT and not str(asked.path).endswith(".jsonl")
+    has_own_split |= asked.eval_path is not None or (asked.name == "hub" and asked.eval_split is not None)
+    if has_own_split or _rows(asked) != _rows(trained.task):
+        return None
+    inputs = checkpoint.state["inputs"]
+    num_held_out = trained.task.num_eval or inputs["eval"]["questions"]  # else the data decided how many
+    if (asked.num_eval or 0) > num_held_out:
+        return (
             f"task.num_eval = {asked.num_eval}: the run held out {num_held_out} questions and was trained on the "
             "others; ask for no more"
         )
+    change = _change(_of_checkpoint(trained, checkpoint), inputs)
+    return change and (
+        f"{checkpoint.path}: the data changed since then: {change}, so the run may have been trained on what is asked "
+        "now; restore the data, name other questions"
+    )
+
+
+def _change(config: RunConfig, inputs: Any) -> str | None:
+    """What differs between the questions that a run held out and those that its config holds out now."""
+    from podsrl.run.before.offline import skip_unreachable_hub  # imports torch
+    from podsrl.run.before.prepare import prepare
+    from podsrl.run.saving.inputs import held_out_change
+
+    skip_unreachable_hub(config.model, config.task)
+    if held_out_change(inputs, load_task_set(config.task, config.options).eval) is None:
+        return None
+    with closing(prepare(config, is_trained=False)) as parts:  # leaves out long prompts, as the run did
+        return held_out_change(inputs, parts.tasks.eval)
 
 
 def _for_evaluation(config: RunConfig) -> RunConfig:

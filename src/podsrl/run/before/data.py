@@ -10,7 +10,7 @@ from podsrl.tasks import TaskSet, load_tasks
 
 SPLIT_SEED = 0
 """Which rows are held out does not depend on a run's seed: all runs are judged on the same questions."""
-_OF_REWARDS = frozenset(
+OF_REWARDS = frozenset(
     {"rewards", "correct", "format", "reward_workers", "reward_timeout_seconds", "batch_timeout_seconds"}
     | {"environment", "tools", "max_turns"}
 )
@@ -32,4 +32,4 @@ def load_task_set(task: TaskConfig, options: Mapping[str, Mapping[str, Any]] | N
         4
     """
     own = (options or {}).get(task.name)
-    return load_tasks(task.name, seed=SPLIT_SEED, own=own, **task.model_dump(exclude={"name", *_OF_REWARDS}))
+    return load_tasks(task.name, seed=SPLIT_SEED, own=own, **task.model_dump(exclude={"name", *OF_REWARDS}))

@@ -77,6 +77,12 @@ def input_change(old: Mapping[str, Side], new: Mapping[str, Side]) -> str | None
     return ", ".join([*changes, *_source_changes(old, new)]) or None
 
 
+def held_out_change(old: Mapping[str, Side], held_out: Sequence[Task]) -> str | None:
+    """What differs between the held-out questions of `describe_data` and these, in words; None where nothing does."""
+    new = _describe(held_out)
+    return None if old["eval"] == new else f"held-out {_difference(old['eval'], new)}"
+
+
 def has_other_groups(old: Mapping[str, Side], new: Mapping[str, Side]) -> bool:
     """Whether groups that were begun before a change are of other questions, prompts or rewards than the run's now."""
     return old["train"] != new["train"] or bool(_source_changes(old, new))
