@@ -106,7 +106,7 @@ def group_line(step: int, name: str = "7+5", **changes: Any) -> dict[str, Any]:
     return {
         "step": step,
         "group": f"s{step}/{name}",
-        "task": {"id": name, "prompt": f"What is {name}?", "answer": "12"},
+        "task": {"id": name, "prompt": f"What is {name}?", "answer": "12", "columns": {}},
         "rollouts": [
             rollout_entry(0, 0.0, **kept(-0.707)),
             rollout_entry(1, None, **invalid),

@@ -103,9 +103,7 @@ class Run:
     ) -> Accuracy:
         """Measure the newest checkpoint, as `podsrl.evaluate` does."""
         GIVEN.update(self._given)
-        return evaluate(
-            self, task=task, num_questions=num_questions, out=out, allow_changes=allow_changes, **changes
-        )
+        return evaluate(self, task=task, num_questions=num_questions, out=out, allow_changes=allow_changes, **changes)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the page of `pods report`, report.html in the run's folder by default, and return its path."""

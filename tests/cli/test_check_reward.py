@@ -228,19 +228,20 @@ def test_a_run_s_recorded_groups_are_read_with_its_own_verdicts_as_labels(folder
         {"index": 0, "text": "Answer: 12.", "is_correct": True, "invalid_reason": None, **of_all},
         {"index": 1, "text": "Answer: 13.", "is_correct": False, "invalid_reason": None, **of_all},
         {"index": 2, "text": "Answer: 12.", "is_correct": False, "invalid_reason": "it raised", **of_all},
+        {"index": 3, "text": "Answer:", "is_correct": False, "invalid_reason": None, **of_all, "reward": None},
     ]
-    group = {
-        "step": 1,
-        "group": "s0/7+5",
-        "task": {"id": "7+5", "prompt": "7+5?", "answer": "12"},
-        "rollouts": rollouts,
-    }
+    task = {"id": "7+5", "prompt": [{"role": "user", "content": "7+5?"}], "answer": "12", "columns": {"level": 2}}
+    group = {"step": 1, "group": "s0/7+5", "task": task, "rollouts": rollouts}
     stored = read_completions(write(folder / "groups.jsonl", [group]))
-    assert [one.label for one in stored] == [True, False, None]
+    assert [one.label for one in stored] == [True, False, None, None]
     assert stored[0].task is stored[1].task and stored[0].task.answer == "12"
-    [check] = check_rewards({"correct": 1.0}, "correct", stored, num_workers=1)
-    assert check.agreement is not None and check.agreement.accuracy == 1.0
-    assert check.mean == pytest.approx(2 / 3)
+    assert (*map(dict, stored[0].task.prompt),) == (*task["prompt"],) and dict(stored[0].task.columns) == {"level": 2}
+    correct, lengths = check_rewards({"correct": 1.0, "checked_rewards:lengths": 1.0}, "correct", stored, num_workers=1)
+    assert correct.agreement is not None and correct.agreement.accuracy == 1.0
+    assert (correct.mean, lengths.broken) == (0.5, None)
+    del task["columns"]
+    with pytest.warns(UserWarning, match=r"groups.jsonl:1: an older log, without the data's columns"):
+        read_completions(write(folder / "groups.jsonl", [group]))
 
 
 def test_a_config_names_the_rewards_or_its_task_set_does(pods: Run, folder: Path) -> None:

@@ -87,7 +87,7 @@ ROWS = (
 LINE: dict[str, Any] = {
     "step": 9,
     "group": "s1/0/7+5",
-    "task": {"id": "7+5", "prompt": "7 + 5?", "answer": "12"},
+    "task": {"id": "7+5", "prompt": "7 + 5?", "answer": "12", "columns": {}},
     "rollouts": [dict(zip(NAMES, row, strict=True)) for row in ROWS],
 }
 
@@ -160,9 +160,15 @@ def test_a_mean_advantage_is_the_advantage_where_there_is_one_per_rollout() -> N
     assert of_no_token.mean_advantage == 0.0
 
 
-def test_chat_messages_are_written_with_their_roles() -> None:
+def test_chat_messages_and_columns_are_written_as_they_are_and_messages_read_as_text() -> None:
     prompt = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "7+5?"})
-    assert parse_group(line_of([1.0], prompt=prompt)).prompt == "system: Be brief.\nuser: 7+5?"
+    line = line_of([1.0], prompt=prompt, columns={"level": 2, "share": NAN, "tests": [Path("x"), {(1, 2): "a"}]})
+    assert line["task"]["columns"] == {"level": 2, "share": None, "tests": ["x", {}]}
+    assert tuple(line["task"]["prompt"]) == prompt
+    assert parse_group(line).prompt == "system: Be brief.\nuser: 7+5?"
+    line["task"]["prompt"] = ["7+5?"]
+    with pytest.raises(ValueError, match=r"^task\.prompt = .*wanted text or chat messages"):
+        parse_group(line)
 
 
 def test_a_reward_that_is_nan_counts_as_none() -> None:

@@ -16,6 +16,7 @@ from pydantic import AliasPath, BeforeValidator, Field, InstanceOf, StrictBool, 
 from podsrl.errors import short
 from podsrl.lib.rounding import has_signal
 from podsrl.lib.text import html_table, prompt_text
+from podsrl.tasks.rows import json_columns, json_prompt
 from podsrl.types import Group, Rollout, Sample, Selection
 
 Json = dict[str, Any]
@@ -28,6 +29,14 @@ Text = InstanceOf[str]
 def _known(value: Any) -> Any:
     """NaN is how Python's json writes a missing float; it means the same as null here."""
     return None if value != value else value
+
+
+def _as_text(value: Any) -> Any:
+    """Chat messages are one text for readers; what is none is refused as such."""
+    try:
+        return prompt_text(value) if isinstance(value, list) else value
+    except (KeyError, TypeError):
+        raise ValueError("wanted text or chat messages") from None
 
 
 Number = Annotated[float, Field(strict=True, ge=-LARGEST, le=LARGEST)]
@@ -64,6 +73,11 @@ class RecordedRollout:
     """Characters (start, end) of the text that no policy drew, such as what an environment said."""
 
     @property
+    def is_judged(self) -> bool:
+        """Whether it has a reward, so that `is_correct` says something."""
+        return self.reward is not None and self.invalid_reason is None
+
+    @property
     def pieces(self) -> list[tuple[str, bool]]:
         """The text in pieces that are not empty, each with whether it was given.
 
@@ -88,8 +102,8 @@ class RecordedGroup:
     step: StrictInt
     group: Text
     task_id: Annotated[Text, Field(validation_alias=AliasPath("task", "id"))]
-    prompt: Annotated[Text, Field(validation_alias=AliasPath("task", "prompt"))]
-    """Chat messages are written as "role: content", one after another."""
+    prompt: Annotated[Text, BeforeValidator(_as_text), Field(validation_alias=AliasPath("task", "prompt"))]
+    """Chat messages as "role: content", one after another."""
     answer: Annotated[Text, Field(validation_alias=AliasPath("task", "answer"))]
     rollouts: tuple[RecordedRollout, ...]
 
@@ -142,7 +156,12 @@ def group_line(step: int, group: Group, selection: Selection, samples: Sequence[
     return {
         "step": step,
         "group": group.id,
-        "task": {"id": group.task.id, "prompt": prompt_text(group.task.prompt), "answer": group.task.answer},
+        "task": {
+            "id": group.task.id,
+            "prompt": json_prompt(group.task),
+            "answer": group.task.answer,
+            "columns": json_columns(group.task),
+        },
         "rollouts": [
             _rollout_json(index, rollout, selection.dropped.get(index), sample_of.get(index), tokenizer)
             for index, rollout in enumerate(group.rollouts)

@@ -38,6 +38,24 @@ def row_task(
     )
 
 
+def json_columns(task: Task) -> Row:
+    """A task's columns as a file holds them: what JSON has no form for is text, or left out if it is a key within a
+    column; NaN and infinity are None.
+
+    Example:
+        >>> json_columns(Task(id="x", prompt="1+2=", answer="3", columns={"place": 1 + 2j, "share": math.nan}))
+        {'place': '(1+2j)', 'share': None}
+    """
+    text = json.dumps(dict(task.columns), default=str, skipkeys=True)
+    columns: Row = json.loads(text, parse_constant=lambda constant: None)
+    return columns
+
+
+def json_prompt(task: Task) -> str | list[dict[str, str]]:
+    """A task's prompt as a file holds it: the text, or the list of chat messages."""
+    return task.prompt if isinstance(task.prompt, str) else [dict(message) for message in task.prompt]
+
+
 def column(where: str, row: Row, name: str, *, option: str = "") -> Any:
     """A column's value. UsageError: there is no such column; the message lists the existing ones and the nearest."""
     if name in row:

@@ -35,7 +35,7 @@ from podsrl.errors import UsageError
 from podsrl.lib.logs import parse_line
 from podsrl.run.group_log import parse_group
 from podsrl.tasks.jsonl import read_lines
-from podsrl.tasks.rows import Row, column, row_task, shown
+from podsrl.tasks.rows import Row, column, json_columns, json_prompt, row_task, shown
 from podsrl.types import Group, Task
 
 PROMPT_COLUMNS = ("prompt", "question", "problem")
@@ -62,15 +62,14 @@ class Stored:
 
     def to_json(self) -> Row:
         """The line that `read_completions` reads back; a value that JSON has no form for is written as text."""
-        prompt = self.task.prompt
         record = {
             "id": self.task.id,
-            "prompt": prompt if isinstance(prompt, str) else [dict(message) for message in prompt],
+            "prompt": json_prompt(self.task),
             "completion": self.text,
             "answer": self.task.answer,
             **{name: getattr(self, name) for name in _FACTS},
         }
-        own = json.loads(json.dumps(dict(self.task.columns), default=str), parse_constant=lambda constant: None)
+        own = json_columns(self.task)
         hidden = {name: own.pop(name) for name in _TAKEN & own.keys()}
         hidden = {name: value for name, value in sorted(hidden.items()) if record.get(name, hidden) != value}
         return {**record, **own, **({"columns": hidden} if hidden else {})}
@@ -156,11 +155,18 @@ def read_completions(path: Path) -> list[Stored]:
     """
     rows = list(_read_lines(path))
     names = dict.fromkeys(name for _, row in rows for name in row if name not in _TAKEN - {"prompt", "answer"})
-    return [
+    found = [
         stored
         for where, row in rows
         for stored in (_group(where, row) if "rollouts" in row else [_completion(where, row, names)])
     ]
+    if old := [where for where, row in rows if "rollouts" in row and "columns" not in row["task"]]:
+        warnings.warn(
+            f"{old[0]}: an older log, without the data's columns and with chat messages as one text, so a reward that "
+            "reads them judges otherwise than in the run",
+            stacklevel=2,
+        )
+    return found
 
 
 def _read_lines(path: Path) -> Iterator[tuple[str, Row]]:
@@ -182,15 +188,21 @@ def _read_lines(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _completion(where: str, row: Row, names: Mapping[str, None]) -> Stored:
     prompt = next((name for name in PROMPT_COLUMNS if name in row), PROMPT_COLUMNS[0])
-    text, hidden = column(where, row, "completion"), row.get("columns")
+    text, hidden = column(where, row, "completion"), _hidden(where, row)
     if not isinstance(text, str):
         raise UsageError(f"{where}: column 'completion' is {shown(text)}; wanted text")
-    if not isinstance(hidden, dict | None):
-        raise UsageError(f"{where}: column 'columns' is {shown(hidden)}; wanted an object: name -> value")
     task = row_task(where, row, id=str(row.get("id", where)), names=names, prompt_column=prompt, answer_column="answer")
     if hidden:
         task = replace(task, columns={**task.columns, **hidden})
     return _with_facts(Stored(where=where, task=task, text=text), row)
+
+
+def _hidden(where: str, row: Row) -> Row:
+    """What the object "columns" holds, if there is one."""
+    hidden = row.get("columns")
+    if not isinstance(hidden, dict | None):
+        raise UsageError(f"{where}: column 'columns' is {shown(hidden)}; wanted an object: name -> value")
+    return hidden or {}
 
 
 def _with_facts(stored: Stored, row: Row) -> Stored:
@@ -231,13 +243,15 @@ def _group(where: str, row: Row) -> Iterator[Stored]:
         group = parse_group(row)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{where}: not a line of a run's groups.jsonl ({error!r})") from error
-    task = Task(id=group.task_id, prompt=group.prompt, answer=group.answer)
+    prompt, columns = row["task"]["prompt"], _hidden(where, row["task"])
+    prompt = prompt if isinstance(prompt, str) else tuple(prompt)
+    task = Task(id=group.task_id, prompt=prompt, answer=group.answer, columns=columns)
     for rollout in group.rollouts:
         yield Stored(
             where=f"{where} [{rollout.index}]",
             task=task,
             text=rollout.text,
-            label=rollout.is_correct if rollout.invalid_reason is None else None,
+            label=rollout.is_correct if rollout.is_judged else None,
             sample=rollout.index,
             reward=rollout.reward,
             is_correct=rollout.is_correct,
