@@ -36,6 +36,7 @@ def inside(engine: Engine) -> dict[str, Any]:
         "cached_prompts": len(cache.prompts),
         "cached_bytes": cache.num_bytes,
         "pool_bytes": rows.pool.num_bytes,
+        "most_rows": rows.pool.max_rows,
         "lost_places": int(np.abs(used - 1).sum()),
     }
 

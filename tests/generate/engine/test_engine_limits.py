@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from held_memory import HeldMemory
+from inside import inside
 
 from loops import each
 from podsrl.generate import Engine, Request, Sampling
@@ -42,12 +43,17 @@ def test_a_bound_leaves_one_slot_s_worth_for_prompts(
     assert plan.num_tokens == (None if kv_cache_bytes is None else slots * 10)
 
 
-def test_a_generous_bound_takes_no_more_memory_than_the_rollouts_at_hand_can_use(qwen2: Any) -> None:
+@each("scheduler", SCHEDULERS)
+def test_a_generous_bound_takes_no_more_memory_than_the_rollouts_at_hand_can_use(qwen2: Any, scheduler: str) -> None:
+    """Nor has the pool more rows, for each of which a graph has logits."""
     peaks = []
     for bound in (None, 64 << 20):
-        engine = Engine(qwen2, kv_cache_bytes=bound)
-        found = list(engine.generate([Request("a", (5, 6, 7), 4, Sampling(max_new_tokens=8))]))
-        assert len(found) == 4
+        engine = Engine(qwen2, kv_cache_bytes=bound, scheduler=scheduler)
+        for first in (0, 2) if bound else (0,):
+            engine.submit([Request("a", (5, 6, 7), 2 if bound else 4, Sampling(max_new_tokens=8), first_index=first)])
+        assert inside(engine)["most_rows"] == 4
+        while engine.num_unfinished > 0:
+            engine.poll()
         peaks.append(engine.peak_kv_bytes)
     assert peaks[1] <= 2 * peaks[0] < 1 << 20
 

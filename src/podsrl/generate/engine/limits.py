@@ -105,26 +105,31 @@ class KVMemory:
         self._pool: KVPool | None = None
         self._takes_all = False
         """Arrivals found no room to grow: until the busy period ends, the pool takes the whole bound."""
+        self._num_slots = 0
+        """Of the busy period: the pool knows those that its rollouts can use, which a graph has logits for."""
 
-    def open(self, layout: Layout, plan: MemoryPlan, max_rows: int, num_rollouts: int) -> KVPool:
+    def open(self, layout: Layout, plan: MemoryPlan, num_slots: int, num_rollouts: int) -> KVPool:
         """The last busy period's pool where it fits, or a new one, for `num_rollouts` unfinished rollouts."""
         num_tokens = plan.num_tokens if self._takes_all else _tokens_at_hand(plan, num_rollouts)
-        if num_tokens is None:
-            max_rows = min(max_rows, num_rollouts)
+        self._num_slots, max_rows = num_slots, min(num_slots, num_rollouts)
         if self._pool is None or not _fits(self._pool, plan, max_rows, num_tokens):
             self.release()
             bounds = {"max_rows": max_rows, "max_capacity": plan.row_tokens, "max_tokens": num_tokens}
             self._pool = KVPool(layout, **bounds, account=self.account)
         if num_tokens is not None:
+            self._pool.max_rows = max_rows
             self._pool.hold(num_tokens)
-            if max_rows * plan.row_tokens == plan.num_tokens:  # no row will need another's place
+            if num_slots * plan.row_tokens == plan.num_tokens:  # no row will need another's place
                 self._pool.reserve(num_tokens // plan.row_tokens, plan.row_tokens)
         return self._pool
 
     def has_grown(self, plan: MemoryPlan, num_rollouts: int) -> bool:
         """Make room for arrivals in the open pool; False: old and new memory together exceed the bound."""
         pool, wanted = self._pool, _tokens_at_hand(plan, num_rollouts)
-        if pool is None or wanted is None or pool.max_tokens is None or wanted <= pool.max_tokens:
+        if pool is None or wanted is None or pool.max_tokens is None:
+            return True
+        pool.max_rows = min(self._num_slots, num_rollouts)
+        if wanted <= pool.max_tokens:
             return True
         assert plan.num_tokens is not None and self.account.room is not None
         generous = min(plan.num_tokens, max(wanted, pool.max_tokens * 3 // 2))  # arrivals one by one cost little
@@ -162,8 +167,8 @@ def _tokens_at_hand(plan: MemoryPlan, num_rollouts: int) -> int | None:
 
 
 def _fits(pool: KVPool, plan: MemoryPlan, max_rows: int, num_tokens: int | None) -> bool:
-    has_room = pool.max_tokens is None or (num_tokens is not None and pool.max_tokens >= num_tokens)
-    return (pool.max_rows, pool.max_capacity) == (max_rows, plan.row_tokens) and has_room
+    has_room = pool.max_rows == max_rows if pool.max_tokens is None else pool.max_tokens >= (num_tokens or 0)
+    return pool.max_capacity == plan.row_tokens and has_room
 
 
 # --- which requests the model can serve ---
