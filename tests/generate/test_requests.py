@@ -13,6 +13,8 @@ from loops import each
 from podsrl.errors import UsageError
 from podsrl.generate import Request, Sampling
 
+NO_TOKENS = True, np.True_, 1.0, np.float32(1), "1", None
+
 
 @each(
     ("option", "value", "named"),
@@ -41,13 +43,19 @@ def test_a_sampling_option_outside_its_range_is_named_with_its_value(option: str
         ({"first_index": -1}, "first_index of request 'q' = -1: wanted 0 or more"),
         *(
             ({"prompt_ids": (5, token)}, rf"request 'q' = .*with a {type(token).__name__}\): wanted integers")
-            for token in (True, np.True_, 1.0, np.float32(1), "1", None)
+            for token in NO_TOKENS
         ),
     ],
 )
 def test_what_is_wrong_with_a_request_is_named(given: dict[str, Any], named: str) -> None:
     with pytest.raises(UsageError, match=named):
         Request("q", **({"prompt_ids": (3,)} | given))
+
+
+@each("token", NO_TOKENS)
+def test_stops_that_are_no_tokens_are_refused(token: Any) -> None:
+    with pytest.raises(UsageError, match=rf"^stop_token_ids = .*with a {type(token).__name__}\): wanted integers"):
+        Sampling(stop_token_ids=(5, token))
 
 
 def test_stops_given_as_lists_are_kept_as_tuples_so_that_equal_samplings_are_one() -> None:
@@ -60,5 +68,6 @@ def test_stops_given_as_lists_are_kept_as_tuples_so_that_equal_samplings_are_one
 
 
 def test_numpys_integers_are_tokens_too() -> None:
-    ids = Request("a", [5, *np.array([7, 9]), np.int32(3), np.uint8(4)]).prompt_ids  # type: ignore[arg-type]  # a list
-    assert ids == (5, 7, 9, 3, 4) and {type(token) for token in ids} == {int}
+    given: Any = [5, *np.array([7, 9]), np.int32(3), np.uint8(4)]
+    for ids in (Request("a", given).prompt_ids, Sampling(stop_token_ids=given).stop_token_ids or ()):
+        assert ids == (5, 7, 9, 3, 4) and {type(token) for token in ids} == {int}

@@ -62,7 +62,8 @@ class Sampling:
         _require(is_list, "stop_token_ids", repr(ids), "a tuple of token ids, also for a single one")
         is_list = isinstance(strings, Iterable) and not isinstance(strings, str)
         _require(is_list, "stop_strings", repr(strings), "a tuple of strings, also for a single one")
-        object.__setattr__(self, "stop_token_ids", None if ids is None else tuple(ids))
+        ids = None if ids is None else _token_ids(tuple(ids), "stop_token_ids")
+        object.__setattr__(self, "stop_token_ids", ids)
         object.__setattr__(self, "stop_strings", tuple(self.stop_strings))
         _require(
             "" not in self.stop_strings, "stop_strings", self.stop_strings, "no empty string: it would stop at once"
@@ -104,10 +105,7 @@ class Request:
     def __post_init__(self) -> None:
         ids, option = tuple(self.prompt_ids), f"prompt_ids of request {self.id!r}"
         _require(len(ids) > 0, option, "no tokens", "at least one token")
-        for kind in set(map(type, ids)):
-            is_integer = issubclass(kind, (int, np.integer)) and kind is not bool
-            _require(is_integer, option, f"{ids[:8]} (with a {kind.__name__})", "integers (token ids)")
-        object.__setattr__(self, "prompt_ids", tuple(map(int, ids)))
+        object.__setattr__(self, "prompt_ids", _token_ids(ids, option))
         _require(self.num_rollouts >= 1, f"num_rollouts of request {self.id!r}", self.num_rollouts, "at least 1")
         _require(self.first_index >= 0, f"first_index of request {self.id!r}", self.first_index, "0 or more")
         for index, start in self.starts.items():
@@ -403,6 +401,13 @@ def verbs_of(generator: Any) -> Verbs:
 def abilities_of(generator: Generator) -> frozenset[str]:
     """What a generator can do; one that does not inherit from `Generator` may leave the attribute out."""
     return getattr(generator, "abilities", frozenset())
+
+
+def _token_ids(ids: tuple[Any, ...], option: str) -> tuple[int, ...]:
+    for kind in set(map(type, ids)):
+        is_integer = issubclass(kind, (int, np.integer)) and kind is not bool
+        _require(is_integer, option, f"{ids[:8]} (with a {kind.__name__})", "integers (token ids)")
+    return tuple(map(int, ids))
 
 
 def _require(is_ok: bool, option: str, got: object, wanted: str) -> None:
