@@ -97,10 +97,7 @@ DAMAGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES)
 def test_a_damaged_checkpoint_changes_nothing(
-    folders: Folders,
-    tmp_path: Path,
-    damage: Callable[[dict[str, Any]], object],
-    message: str,
+    folders: Folders, tmp_path: Path, damage: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     policy = policy_of(folders["qwen2", True])
     before = {name: tensor.clone() for name, tensor in policy.weights().items()}

@@ -6,6 +6,7 @@ import json
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -382,15 +383,24 @@ BROKEN: list[tuple[Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize(("damage", "message"), BROKEN)
 def test_a_broken_folder_of_adapters_is_refused(
-    folders: Folders,
-    tmp_path: Path,
-    damage: Callable[[Path], object],
-    message: str,
+    folders: Folders, tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     policy_of(folders["qwen2", True], LORA).save(tmp_path)
     damage(tmp_path)
     with pytest.raises(UsageError, match=message):
         load_model(ModelConfig(path=str(tmp_path), device="cpu"))
+
+
+def test_a_whole_model_with_adapters_is_refused(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a name on the hub once it is read: transformers puts the adapters on top."""
+    policy_of(folders["qwen2", True], LORA).save(tmp_path)
+    copytree(folders["qwen2", True], tmp_path, dirs_exist_ok=True)
+    for message in ("holds a whole model and adapters: remove", "holds adapters, which transformers put on a base"):
+        with pytest.raises(UsageError, match=message):
+            load_model(ModelConfig(path=str(tmp_path), device="cpu"))
+        monkeypatch.setattr("podsrl.policy.weights.base_of", lambda config: None)
 
 
 # --- targets ---

@@ -22,13 +22,18 @@ def base_of(config: ModelConfig) -> ModelConfig | None:
     """The model that the adapters in a folder belong to; None if the path is a whole model.
 
     Raises:
-        UsageError: the adapters have no weights, name no base, name a base that holds adapters itself, or ask for
-            another library to be imported; or a link leads out of the folder.
+        UsageError: the adapters lie beside a whole model, have no weights, name no base, name a base that holds
+            adapters itself, or ask for another library to be imported; or a link leads out of the folder.
     """
     folder = Path(model_folder(config.path))
     description = folder / ADAPTER_CONFIG
-    if not description.is_file() or (folder / "config.json").is_file():
+    if not description.is_file():
         return None
+    if (folder / "config.json").is_file():  # transformers would add the adapters, merged ones again
+        raise UsageError(
+            f"model.path = {config.path!r} holds a whole model and adapters: remove {ADAPTER_CONFIG} and "
+            f"{ADAPTER_WEIGHTS}, or config.json and the model's weights"
+        )
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise UsageError(f"model.path = {config.path!r}: adapters without their weights, {ADAPTER_WEIGHTS}")
     check_files(folder, config.path)

@@ -15,7 +15,7 @@ from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
 from podsrl.lib.devices import avoid_cudnn_attention
 from podsrl.lib.model_files import shapes_in
-from podsrl.policy.adapter_folder import ADAPTER_WEIGHTS, base_of, naming_base, quiet_peft
+from podsrl.policy.adapter_folder import ADAPTER_CONFIG, ADAPTER_WEIGHTS, base_of, naming_base, quiet_peft
 from podsrl.policy.device import choose_device
 from podsrl.policy.quantized import check_4bit, keep_layout, quantisation
 from podsrl.policy.source import check_local, code_options, model_folder, quiet_bars, quiet_log, reading
@@ -25,8 +25,8 @@ def load_model(config: ModelConfig) -> Any:
     """Load the causal language model onto its device; for a folder of adapters, their base with the adapters merged.
 
     Raises:
-        UsageError: the weights cannot be read or are incomplete; the device, the attention kernel or what 4-bit weights
-            need is missing; 4-bit weights are asked of a folder of adapters.
+        UsageError: the weights cannot be read, are incomplete or have adapters on top; the device, the attention kernel
+            or what 4-bit weights need is missing; 4-bit weights are asked of a folder of adapters.
     """
     device = choose_device(config)
     avoid_cudnn_attention(device)
@@ -43,6 +43,11 @@ def load_model(config: ModelConfig) -> Any:
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported below, in one line
             **options,
+        )
+    if getattr(model, "_hf_peft_config_loaded", False):  # of a name on the hub; `base_of` sees folders
+        raise UsageError(
+            f"model.path = {config.path!r} holds adapters, which transformers put on a base: download it and "
+            f"name the folder, without config.json to merge them, or without {ADAPTER_CONFIG} for a whole model alone"
         )
     _check_complete(config.path, info)
     _check_end_tokens(config.path, model)
