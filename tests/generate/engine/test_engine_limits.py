@@ -54,6 +54,7 @@ def test_a_generous_bound_takes_no_more_memory_than_the_rollouts_at_hand_can_use
         assert inside(engine)["most_rows"] == 4
         while engine.num_unfinished > 0:
             engine.poll()
+        assert engine.stats.slots_used == 4
         peaks.append(engine.peak_kv_bytes)
     assert peaks[1] <= 2 * peaks[0] < 1 << 20
 

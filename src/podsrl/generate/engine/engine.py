@@ -30,7 +30,7 @@ from podsrl.generate.engine.forward.base import Forward
 from podsrl.generate.engine.forward.choose import Name, choose_forward, why_no_graph
 from podsrl.generate.engine.limits import KVMemory, MemoryPlan, check_requests, plan_memory
 from podsrl.generate.engine.queue import PrefixCache
-from podsrl.generate.engine.sequence import Ids, Sequence, State, find_sequences, new_sequences
+from podsrl.generate.engine.sequence import HELD, Ids, Sequence, State, find_sequences, new_sequences
 from podsrl.generate.engine.stepper import Ended, Stepper
 from podsrl.generate.engine.stop_strings import StopStrings
 from podsrl.generate.engine.weights import take_weights
@@ -303,7 +303,10 @@ class Engine(Generator):
             if isinstance(act, End):
                 self._end(find_sequences(self._sequences, [act.key]), Ending("pruned"))
             elif isinstance(act, Hold):
-                self._end(find_sequences(self._sequences, [act.key]), Ending())
+                held = find_sequences(self._sequences, [act.key])
+                for sequence in held:
+                    sequence.notes = sequence.notes.having(HELD, [sequence.num_shown])
+                self._end(held, Ending())
             elif isinstance(act, Fork):
                 self.fork(*act.key, num_rollouts=act.num_rollouts, token=act.token, num_tokens=act.num_tokens)
             elif isinstance(act, Note):

@@ -62,6 +62,8 @@ class History:
         return History(np.append(self.tokens, np.int32(token)), np.append(self.logprobs, np.float32(0)))
 
 
+HELD = "engine/held"
+"""A note of rollouts that were held: the tokens that they had when a watch saw them."""
 EMPTY = History(np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 
@@ -142,6 +144,8 @@ class Sequence:
         self.history = History(np.array(start.token_ids, np.int32), np.array(start.logprobs, np.float32))
         self.job.num_tokens, self.start = len(start.token_ids), replace(start, group_id=self.request.id)
         self.given, self.notes, self.parent = start.given, start.notes, start.parent
+        if np.array_equal(start.notes.get(HELD, ()), [len(start.token_ids)]):  # it goes on from where it was held
+            self.num_shown = len(start.token_ids)
         if start.num_drawn > 0:
             for place, version in enumerate(start.versions or (start.version,)):
                 self.mark(place, version)
