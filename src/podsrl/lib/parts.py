@@ -119,6 +119,8 @@ class Parts:
             moments = [moment for moment in MOMENTS.values() if hasattr(part, moment.name)]
             for moment in moments:
                 yield self.option(name, moment.name), moment.needs, moment.breaks
+            if hasattr(part, "together"):  # what goes on is asked for anew: the engine counts indices from there
+                yield self.option(name, "together"), frozenset(), frozenset({"free_indices"})
             own = frozenset(getattr(part, "needs", ())), frozenset(getattr(part, "breaks", ()))
             yield (f"systems = {self._systems[name]!r}", *own)
 

@@ -67,8 +67,6 @@ class Quality:
         window: judged rollouts that are remembered.
     """
 
-    breaks = frozenset({"free_indices"})
-
     def __init__(
         self,
         *,

@@ -86,12 +86,7 @@ PAIRS = [
         "the reward function 'light_rewards:varied', f of a batch",
     ),
     ((*FIRST, "systems=until_mixed"), "order.take = 'first'", "whole_groups", "close of systems = 'until_mixed'"),
-    (
-        (f"systems={FORKED},until_mixed",),
-        f"systems = {FORKED!r}",
-        "whole_groups",
-        "close of systems = 'until_mixed'",
-    ),
+    ((f"systems={FORKED},until_mixed",), f"systems = {FORKED!r}", "whole_groups", "close of systems = 'until_mixed'"),
     # rollouts that are watched, and forks
     (
         ("systems=random", RANDOM, "task.environment=environments:echo"),
@@ -105,7 +100,7 @@ PAIRS = [
         (f"systems=arrol,{FORKED}", "options.arrol.at=2"),
         f"systems = {FORKED!r}",
         "free_indices",
-        "systems = 'arrol'",
+        "together of systems = 'arrol'",
     ),
     (
         ("systems=latr", "options.latr.until=12", "rollouts.stop_strings=['x']"),
@@ -178,7 +173,7 @@ BROKEN = {
     "one_turn": {"task.environment"},
     "judged_singly": {"the reward function"},
     "one_process": {"2 processes"},
-    "free_indices": set[str](),
+    "free_indices": {"together"},
     "first_of_equals": {"select.rule"},
     "free_ties": {"select.ties"},
     "no_stop_strings": {"rollouts.stop_strings"},
@@ -202,7 +197,7 @@ def option(name: str, *overrides: str, more: Sequence[str] = (), **others: Any) 
 
 
 THINGS = (
-    *(Thing(frozenset({name}), part=SimpleNamespace(**{name: print})) for name in MOMENTS),
+    *(Thing(frozenset({name}), part=SimpleNamespace(**{name: print})) for name in (*MOMENTS, "together")),
     *(Thing(frozenset({f"needs {word}"}), part=SimpleNamespace(needs={word})) for word in WORDS),
     *(Thing(frozenset({f"breaks {word}"}), part=SimpleNamespace(breaks=(word,))) for word in WORDS),
     option("order.ahead", "order.ahead=1", "order.rest=finish"),

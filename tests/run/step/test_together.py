@@ -47,11 +47,7 @@ def test_a_group_is_shown_once_in_the_order_of_its_indices_and_what_does_not_go_
     ]
     assert [talk.takes(one) for one in came] == [one.is_open for one in came]
     assert list(talk.answers(is_idle=False)) == [] and talk.num_waiting == 3
-    assert {(one.index, end_of(one)) for one in talk.answers(is_idle=True)} == {
-        (1, "open"),
-        (2, "pruned"),
-        (3, "open"),
-    }
+    assert {(one.index, end_of(one)) for one in talk.answers(is_idle=True)} == {(1, "open"), (2, "pruned"), (3, "open")}
     assert part.seen == [[("a", 0, "stop"), ("a", 1, "open"), ("a", 2, "open"), ("a", 3, "open")]]
     assert not talk.takes(done("a", 3, "stop")) and talk.takes(done("a", 1))  # it may stop again
     assert [(one.index, end_of(one)) for one in talk.answers(is_idle=True)] == [(1, "open")]
