@@ -43,18 +43,7 @@ NUMBERS = (
     2**64, 10**18, 10**40, 10**400, -(10**400), 0.0, -0.0, 0.5, 1e-300, 5e-324, 1e300, 1.7e308, float("inf"),
     float("-inf"), float("nan"), 0.1, 1.0, 1.0000001, -1e-9, 1e9, 1e10, 1e-4, 1e-5,
 )  # fmt: skip
-OTHERS: tuple[Any, ...] = (
-    True,
-    False,
-    [],
-    {},
-    [[]],
-    [1, "a"],
-    [[[[1]]]],
-    {"": 1},
-    {"a": {"b": {"c": 1}}},
-    {"a": 1},
-)
+OTHERS: tuple[Any, ...] = (True, False, [], {}, [[]], [1, "a"], [[[[1]]]], {"": 1}, {"a": {"b": {"c": 1}}}, {"a": 1})
 
 
 def fields(model: Any, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

@@ -5,26 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
+from transformers import AutoConfig
 
 from podsrl.config.load import load_config
 from podsrl.errors import UnavailableError, UsageError
-from podsrl.generate import Request, Sampling, resolve_generator
+from podsrl.generate import Request, Sampling, Setting, resolve_generator
 from podsrl.generate.vllm.handover import tied_names, with_tied
-from podsrl.generate.vllm.make import OWN_OPTIONS
+from podsrl.generate.vllm.make import OWN_OPTIONS, make_vllm
 from podsrl.generate.vllm.order import Priorities
-from podsrl.generate.vllm.sampling import (
-    check_requests,
-    drawn_prompt,
-    new_completion,
-    rollout_options,
-    rollout_seed,
-)
+from podsrl.generate.vllm.sampling import check_requests, drawn_prompt, new_completion, rollout_options, rollout_seed
 from podsrl.generate.vllm.start import check_installed
 from podsrl.lib.seeds import derive
 from podsrl.run.before.checks import check_generator
+from podsrl.run.step.generators import new_setting
 from podsrl.types import Parent, Rollout
 
 Pods = Any
@@ -129,11 +126,22 @@ def test_breadth_lets_all_groups_grow_alike() -> None:
 def test_tied_weights_go_under_all_their_names(tmp_path: Path, make_model: Any) -> None:
     make_model("qwen2", tie_word_embeddings=True).save_pretrained(tmp_path / "tied")
     make_model("qwen2", tie_word_embeddings=False).save_pretrained(tmp_path / "apart")
-    tied = tied_names(str(tmp_path / "tied"))
-    assert tied == {"model.embed_tokens.weight": ("lm_head.weight",)}
-    assert tied_names(str(tmp_path / "apart")) == {}
+    tied, apart = (tied_names(Setting(load_model=list, folder=str(tmp_path / name))) for name in ("tied", "apart"))
+    assert tied == {"model.embed_tokens.weight": ("lm_head.weight",)} and apart == {}
     given = [("model.embed_tokens.weight", torch.ones(1)), ("x", torch.zeros(1))]
     assert [name for name, _ in with_tied(given, tied)] == ["model.embed_tokens.weight", "lm_head.weight", "x"]
+
+
+def test_model_and_tokenizer_are_those_of_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, start = Mock(wraps=AutoConfig.from_pretrained), MagicMock(**{"new_llm.side_effect": KeyError})
+    monkeypatch.setattr(AutoConfig, "from_pretrained", read)
+    monkeypatch.setattr("podsrl.generate.vllm.make.start", start)
+    setting = new_setting(load_config("pods", ["model.revision=then"]), list, torch.device("cpu"), None)
+    with pytest.raises(KeyError):
+        make_vllm(setting)
+    [given] = start.new_llm.call_args.args
+    seen = [given["revision"], given["tokenizer_revision"], *(call.kwargs["revision"] for call in read.call_args_list)]
+    assert seen == ["then"] * 4
 
 
 # --- before any weights are read ---

@@ -72,10 +72,7 @@ def test_a_rule_is_called_with_its_options() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"target": 0.5, "lost": True},
-            r"select.options.lost = True: there is no such .* Did you mean 'last'\?",
-        ),
+        ({"target": 0.5, "lost": True}, r"select.options.lost = True: there is no such .* Did you mean 'last'\?"),
         ({"target": 0.5, "generator": 1}, "select.options.generator = 1: there is no such option"),
         ({"target": 0.5, "num_kept": 1}, "select.options.num_kept = 1: there is no such option"),
         ({"target": "0.5"}, "select.options.target = '0.5': .* number"),
@@ -110,10 +107,7 @@ def test_a_rule_without_options_says_so() -> None:
     [
         ("max_varience", r"Did you mean 'max_variance'\?"),
         ("zzz", "Known: both_ends, drop_surplus, keep_all, max_reward, max_signal, max_variance, percentile, random."),
-        (
-            "no_such_module_here:rule",
-            "ModuleNotFoundError: No module named 'no_such_module_here'",
-        ),
+        ("no_such_module_here:rule", "ModuleNotFoundError: No module named 'no_such_module_here'"),
         (":rule", "select.rule = ':rule' cannot be imported: ValueError: Empty module name"),
         ("math:", "no '' in 'math'"),
     ],

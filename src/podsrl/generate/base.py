@@ -160,6 +160,8 @@ class Setting:
     tensors with what is trained."""
     folder: str
     """Model folder in Hugging Face layout, with the weights and the tokenizer that the run began from."""
+    revision: str | None = None
+    """Of a name on the hub: branch, tag or commit; None: the main branch."""
     trust_remote_code: bool = False
     tokenizer: Any = None
     dtype: str = "float32"

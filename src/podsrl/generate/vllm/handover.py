@@ -114,7 +114,7 @@ class FolderStore:
     """
 
     def __init__(self, setting: Setting, *, folder: str = DEFAULT_FOLDER, **options: Any) -> None:
-        self._tied = tied_names(setting.folder, trust_remote_code=setting.trust_remote_code)
+        self._tied = tied_names(setting)
         self._weights, self._path, self._version = WeightFolder(folder), "", 0
 
     def put(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
@@ -159,21 +159,29 @@ class ServerLock:
         """Gives the server back; also with the object or the process, at the latest."""
 
 
-def tied_names(folder: str, *, trust_remote_code: bool = False) -> dict[str, tuple[str, ...]]:
+def read_config(setting: Setting) -> Any:
+    """What transformers reads of the model folder's config."""
+    from transformers import AutoConfig
+
+    options = {"revision": setting.revision, "trust_remote_code": setting.trust_remote_code}
+    return AutoConfig.from_pretrained(setting.folder, **options)
+
+
+def tied_names(setting: Setting) -> dict[str, tuple[str, ...]]:
     """Name of a weight -> the other names of the same one, of a model folder's architecture; most models have none.
 
     Raises:
         UsageError: the model's config cannot be read.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        config = read_config(setting)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=setting.trust_remote_code)
             model.tie_weights()
     except (ValueError, OSError, KeyError) as error:
-        raise UsageError(f"model.path = {folder!r}: its config cannot be read: {error}") from None
+        raise UsageError(f"model.path = {setting.folder!r}: its config cannot be read: {error}") from None
     names: dict[Tensor, list[str]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
         names.setdefault(weight, []).append(name)

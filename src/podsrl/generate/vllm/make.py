@@ -10,11 +10,13 @@ from podsrl.errors import UsageError
 from podsrl.generate.base import EngineStats, Sampling, Setting
 from podsrl.generate.vllm import start
 from podsrl.generate.vllm.generator import VLLM
-from podsrl.generate.vllm.handover import tied_names
+from podsrl.generate.vllm.handover import read_config, tied_names
 from podsrl.generate.vllm.sampling import check_drawing
 
 OWN_OPTIONS = {
     "model": "model.path",
+    "revision": "model.revision",
+    "tokenizer_revision": "model.revision",
     "dtype": "model.dtype",
     "trust_remote_code": "model.trust_remote_code",
     "seed": "seed",
@@ -53,12 +55,14 @@ def make_vllm(
     _check_model(setting)
     with start.untouched():
         start.import_vllm()
-        tied = tied_names(setting.folder, trust_remote_code=setting.trust_remote_code)
+        tied = tied_names(setting)
         on_cpu = start.is_on_cpu()
         kv_bytes = setting.kv_cache_bytes or (start.CPU_KV_BYTES if on_cpu else None)
         max_tokens = max_model_len or _max_tokens(setting)
-        given = {
+        given: dict[str, Any] = {
             "model": setting.folder,
+            "revision": setting.revision,
+            "tokenizer_revision": setting.revision,
             "dtype": setting.dtype,
             "trust_remote_code": setting.trust_remote_code,
             "seed": 0,  # of what is not a rollout's; each of those has its own
@@ -146,9 +150,6 @@ def _check_model(setting: Setting) -> None:
 
 def _max_tokens(setting: Setting) -> int:
     """Of the longest row, or of the model's window where that is shorter."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(setting.folder, trust_remote_code=setting.trust_remote_code)
-    window = getattr(config.get_text_config(), "max_position_embeddings", None)
+    window = getattr(read_config(setting).get_text_config(), "max_position_embeddings", None)
     longest = setting.max_prompt_tokens + setting.max_new_tokens
     return min(longest, window) if window else longest

@@ -73,6 +73,7 @@ def new_setting(
     return Setting(
         load_model=load_model,
         folder=model_folder(config.model.path),
+        revision=config.model.revision,
         trust_remote_code=config.model.trust_remote_code,
         tokenizer=tokenizer,
         dtype=config.model.dtype,
