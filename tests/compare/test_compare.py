@@ -56,15 +56,18 @@ def test_arms_with_dots_in_their_names_keep_files_apart(tmp_path: Path) -> None:
         build(CompareConfig, {**tree, "arms": {**tree["arms"], "../a": {}}}, "demo")
 
 
-def test_unequal_training_time_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="differ"):
-        plan(demo_config("arms.pods.stop.seconds=99"), tmp_path)
-    with pytest.raises(UsageError, match=r"task\.digits \(2 -> 3\)"):
-        plan(demo_config("arms.pods.task.digits=3"), tmp_path)
-    with pytest.raises(UsageError, match="first_seed"):
-        plan(demo_config("base.seed=3"), tmp_path)
-    with pytest.raises(UsageError, match=r"eval\.every_seconds"):
-        plan(demo_config("base.eval.every_seconds=0"), tmp_path)
+def test_unequal_times_or_questions_are_refused(tmp_path: Path) -> None:
+    for override, named in {
+        "arms.pods.stop.seconds=99": "differ",
+        "arms.pods.task.digits=3": r"task\.digits \(2 -> 3\)",
+        "arms.pods.rollouts.max_prompt_tokens=17": r"rollouts\.max_prompt_tokens \(512 -> 17\); put these in base",
+        "arms.pods.rollouts.stop_strings=['4']": r"rollouts\.stop_strings",
+        "arms.pods.options.arithmetic.kind=1": r"options\.arithmetic",
+        "base.seed=3": "first_seed",
+        "base.eval.every_seconds=0": r"eval\.every_seconds",
+    }.items():
+        with pytest.raises(UsageError, match=named):
+            plan(demo_config(override), tmp_path)
 
 
 def test_a_run_with_the_choices_made_for_auto_is_the_run_that_was_asked_for(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from podsrl.run.before.costs import with_costs
 from podsrl.run.before.memory_advice import FREE
 from podsrl.run.before.settle import settle
 
-SHARED = ("stop.", "eval.", "task.", "model.", "threads", "rollouts.max_new_tokens")
-"""What all arms must have in common: equal time, the same questions in the same order, equal evaluation. How many
-questions a step asks is part of a way of training, as systems decide it too."""
+_OF_ROLLOUTS = ("max_new_tokens", "max_prompt_tokens", "stop_strings")
+SHARED = ("stop.", "eval.", "task.", "model.", "threads", *(f"rollouts.{name} " for name in _OF_ROLLOUTS))
+"""What all arms must have in common, besides the options of their task set: equal time, the same questions in the same
+order, equal evaluation. How many questions a step asks is part of a way of training, as systems decide it too."""
 RENEWABLE = ("jobs", "slice_seconds", "num_seeds", "baseline", "fraction", "metric", "prices")
 """What may change in a comparison that is there already: no run depends on it."""
 
@@ -87,7 +88,8 @@ def _check_is_comparable(member: Member, first: Member) -> None:
             "base.eval.every_seconds, and stop.steps = 0"
         )
     changes = changed_keys(first.config.model_dump(mode="json"), member.config.model_dump(mode="json"))
-    if unfair := [line for line in changes if line.startswith(SHARED)]:
+    own = f"options.{first.config.task.name}"
+    if unfair := [line for line in changes if line.startswith((*SHARED, f"{own} ", f"{own}."))]:
         raise UsageError(f"arm {member.arm!r} differs from {first.arm!r} in {', '.join(unfair)}; put these in base")
 
 
