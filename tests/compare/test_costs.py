@@ -97,6 +97,8 @@ def test_shares_are_of_all_steps_of_all_runs() -> None:
         "mixed": 8 / 14,
         "mixed_per_100": 100 * 8 / 30,
     }
+    in_chunks = signal([[groups(1, 8, 2, 1, 1)]], num_chunks=4)
+    assert (in_chunks["zero_signal"], in_chunks["all_wrong"], in_chunks["mixed"]) == (1 / 8, 1 / 3, 2 / 3)
     assert signal([[{"step": 1}]]) == dict.fromkeys(found)
     nothing = signal([[groups(0, 0, 0, 0, 0)]])
     assert nothing["zero_signal"] is None and nothing["mixed_per_100"] == 0

@@ -38,7 +38,6 @@ _OF_STEP: Mapping[str, Weights] = {
 }
 EARLY_ROLLOUTS = 5000
 """The beginning of a run, in which hopeless questions are most frequent."""
-_JUDGED = ("groups/all", "groups/left_out")
 _OF_EVALUATION = {"seconds": "seconds/train_elapsed", "steps": "step"}
 
 
@@ -133,11 +132,12 @@ def unequal_pace(slowdowns: Mapping[str, float | None]) -> str | None:
     )
 
 
-def signal(logs: Sequence[Sequence[Line]]) -> dict[str, float | None]:
+def signal(logs: Sequence[Sequence[Line]], num_chunks: int = 1) -> dict[str, float | None]:
     """How much of what an arm generated could teach, over all steps of all its runs.
 
     Args:
         logs: the lines of the steps of each run.
+        num_chunks: `select.num_chunks`; `groups/all` and `groups/zero_signal` count chunks.
 
     Returns:
         "zero_signal": share of the groups trained on whose kept rewards are all equal; "all_wrong" and "mixed": share
@@ -145,13 +145,18 @@ def signal(logs: Sequence[Sequence[Line]]) -> dict[str, float | None]:
         of the steps in which a run's first `EARLY_ROLLOUTS` rollouts were generated; "mixed_per_100": groups with right
         and wrong rollouts per 100 rollouts. None: a log does not say.
     """
-    mixed, judged = _total(logs, "groups/mixed"), _total(logs, *_JUDGED)
-    early = [_first(log, EARLY_ROLLOUTS) for log in logs]
+
+    def of_judged(name: str, lines: Sequence[Sequence[Line]] = logs) -> float | None:
+        chunks, left_out = _total(lines, "groups/all"), _total(lines, "groups/left_out")
+        judged = None if chunks is None or left_out is None else chunks / num_chunks + left_out
+        return _share(_total(lines, name), judged)
+
+    mixed = _total(logs, "groups/mixed")
     return {
         "zero_signal": _share(_total(logs, "groups/zero_signal"), _total(logs, "groups/all")),
-        "all_wrong": _share(_total(logs, "groups/all_wrong"), judged),
-        "all_wrong_early": _share(_total(early, "groups/all_wrong"), _total(early, *_JUDGED)),
-        "mixed": _share(mixed, judged),
+        "all_wrong": of_judged("groups/all_wrong"),
+        "all_wrong_early": of_judged("groups/all_wrong", [_first(log, EARLY_ROLLOUTS) for log in logs]),
+        "mixed": of_judged("groups/mixed"),
         "mixed_per_100": _share(mixed and 100 * mixed, _total(logs, *_ROLLOUTS)),
     }
 

@@ -40,6 +40,7 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
     speedups = {base: _speedups(curves, base, config.fraction, learned) for base in config.arms}
     accuracy = {arm: mean_curve(runs, grids[arm]).tolist() for arm, runs in curves.items()}
     stages = {arm: _stage_seconds(logs[arm]) for arm in config.arms}
+    chunks = {member.arm: member.config.select.num_chunks for member in members}
     seconds, step_seconds = members[0].config.stop.seconds, sum(stages[config.baseline].values())
     ends = {arm: values[-1] for arm, values in accuracy.items()}
     result: Json = {
@@ -71,7 +72,7 @@ def measure(config: CompareConfig, members: Sequence[Member], folder: Path) -> J
         "steps": {arm: [len(_steps(log)) for log in logs[arm]] for arm in config.arms},
         "costs": _spent(logs, {cost: dict.fromkeys(logs, cost) for cost in COSTS if cost != other}, config, learned),
         "prices": _spent(logs, _prices(config, members), config, learned),
-        "signal": {arm: signal([_steps(log) for log in logs[arm]]) for arm in config.arms},
+        "signal": {arm: signal([_steps(log) for log in logs[arm]], chunks[arm]) for arm in config.arms},
     }
     write_atomically(folder / "compare.json", json.dumps(result, indent=1))
     return result

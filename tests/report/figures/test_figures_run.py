@@ -11,7 +11,7 @@ from podsrl.report.figures.bars import mean_stages, token_ledger, tokens_per_ste
 from podsrl.report.figures.run import run_figures, smooth
 from podsrl.report.figures.theme import BASELINE, SERIES
 from podsrl.report.read import read_run
-from run_folders import step_line, write_run
+from run_folders import CONFIG, step_line, write_run
 
 
 def test_one_run_shows_each_metric_over_its_steps(tmp_path: Path) -> None:
@@ -92,10 +92,12 @@ def test_steps_of_other_sizes_show_what_was_generated_and_trained_of_a_question_
         step_line(place, **{"rollouts/all": n, "rollouts/kept": m, "groups/mixed": mixed, "groups/left_out": 0})
         for place, (n, m, mixed) in enumerate(sizes, start=1)
     ]
-    figures = run_figures({"run": [read_run(write_run(tmp_path / "run", steps=steps))]})
-    lines = figures["sizes"].axes[0].get_lines()[1::2]
-    assert [line.get_ydata().tolist() for line in lines] == [[4.0, 8.0], [2.0, 3.0]]  # of 2 groups
-    assert figures["mixed"].axes[0].get_lines()[1].get_ydata().tolist() == [0.5, 1.0]
+    for num_chunks in (1, 2):  # of 2 groups, or of one in two chunks
+        config = CONFIG.replace("num_kept = 2\n", f"num_kept = 2\nnum_chunks = {num_chunks}\n")
+        figures = run_figures({"run": [read_run(write_run(tmp_path / f"{num_chunks}", steps=steps, config=config))]})
+        lines = [line for name in ("sizes", "mixed") for line in figures[name].axes[0].get_lines()[1::2]]
+        wanted = [[4.0, 8.0], [2.0, 3.0], [0.5, 1.0]]
+        assert [line.get_ydata().tolist() for line in lines] == [[num_chunks * y for y in line] for line in wanted]
     equal = [step_line(step, **{"rollouts/kept": 4, "groups/mixed": step}) for step in (1, 2)]
     assert not {"sizes", "mixed"} & run_figures({"run": [read_run(write_run(tmp_path / "b", steps=equal))]}).keys()
 

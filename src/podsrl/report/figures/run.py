@@ -119,9 +119,13 @@ def _is_known(metric: str, runs: Mapping[str, Sequence[Run]]) -> bool:
 
 
 def _per_group(run: Run, metric: str) -> Array:
-    """A count of each step over its groups, those that were left out too where the count holds them; NaN for none."""
+    """A count of each step over its groups, those that were left out too where the count holds them; NaN for none.
+
+    Of the counts that of groups without signal alone is one of chunks, as `groups/all` is.
+    """
     left_out = np.nan_to_num(run.series("groups/left_out")) if metric == "groups/mixed" else 0.0
-    groups = run.series("groups/all") + left_out
+    num_chunks = 1 if metric == "groups/zero_signal" else run.option("select.num_chunks") or 1
+    groups = run.series("groups/all") / num_chunks + left_out
     found: Array = np.divide(run.series(metric), groups, out=np.full(groups.size, np.nan), where=groups > 0)
     return found
 
