@@ -11,8 +11,9 @@ import pytest
 
 from podsrl.compare.systems import TROUBLES
 from podsrl.config.load import load_config
+from podsrl.config.schema import DEFAULT_COSTS
 from podsrl.errors import UsageError
-from podsrl.report.diagnose import CAUSES, HEALTHY, Diagnosis, Part, diagnose
+from podsrl.report.diagnose import CAUSES, HEALTHY, Diagnosis, Part, _costs, diagnose
 from podsrl.report.read import read_run
 from podsrl.run.before.exclusions import check_exclusions
 from podsrl.run.before.sizes import parts_of
@@ -107,6 +108,19 @@ def test_what_parts_would_have_saved(tmp_path: Path) -> None:
     assert [each.flags[0] for each in of(tmp_path).savings][3] == "select.rule=max_signal"
 
 
+def test_costs_are_those_of_the_device_that_the_run_was_on(tmp_path: Path) -> None:
+    on_gpu = {"memory/peak_update_bytes": 9}
+    for device, own, kind in (
+        ("cuda:1", {}, "cuda"),
+        ("auto", on_gpu, "cuda"),
+        ("auto", {}, "cpu"),
+        ("cpu", {}, "cpu"),
+    ):
+        config = CONFIG.replace("[model]", f'[model]\ndevice = "{device}"')
+        run = read_run(write_run(tmp_path / f"{device}{len(own)}", steps=[step_line(1, **own)], config=config))
+        assert _costs(run) == DEFAULT_COSTS[kind]
+
+
 def test_a_run_without_groups_or_rewards_has_no_savings(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path, steps=[step_line(1, **MIXED)], groups=[]))
     assert (diagnose(run).savings, diagnose(run).num_groups) == ((), 0)
@@ -122,8 +136,6 @@ def test_what_the_run_has_is_not_advised(tmp_path: Path) -> None:
         ("systems=worth", "select.rule=max_signal"),
         ("order.ahead=1",),
     ]
-    [_, flags] = of(tmp_path, CONFIG.replace("[rollouts]", "[rollouts]\nmax_new_tokens = 48")).parts[0]
-    assert flags == ("systems=worth", "select.rule=max_signal")
 
 
 def test_advice_keeps_the_systems_of_the_run(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def _savings(run: Run, recorded: Sequence[RecordedGroup]) -> tuple[Saving, ...]:
     option = run.option("select.num_kept")
     own_m = kept_of(option, largest) if isinstance(option, int | float) else largest
     m = max(2, own_m if own_m < largest else largest // 4)
-    costs = CostsConfig.model_validate(run.option("costs") or DEFAULT_COSTS["cpu"])
+    costs = _costs(run)
 
     def saving(rule: str, sizes: Sequence[int], *flags: str, num_kept: int = m) -> Saving:
         options = {"overhead": costs.overhead(largest)} if rule == "max_signal" else {}
@@ -278,6 +278,13 @@ def _savings(run: Run, recorded: Sequence[RecordedGroup]) -> tuple[Saving, ...]:
         saving("max_signal", whole),
         saving("max_signal", [min(size, n) for n in whole], "systems=worth"),
     )
+
+
+def _costs(run: Run) -> CostsConfig:
+    """The run's own, or the defaults of its device's kind; "auto" was a GPU if the log has memory of one."""
+    device = run.option("model.device") or "auto"
+    is_gpu = np.isfinite(run.series("memory/peak_update_bytes")).any() if device == "auto" else device != "cpu"
+    return CostsConfig.model_validate(run.option("costs") or DEFAULT_COSTS["cuda" if is_gpu else "cpu"])
 
 
 def _parts(run: Run, cause: Cause) -> tuple[tuple[str, Flags], ...]:
