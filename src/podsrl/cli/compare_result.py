@@ -40,8 +40,8 @@ def shown(result: Json, advice: str = "") -> Group:
         lines = [f"{result['unequal_pace']}."] if result["unequal_pace"] else []
         lines += [f"{over_each_text(arm, over, result['fraction'])}."] if arm else []
         lines += [
-            f"Speed-up: time of one arm to {result['fraction']:.0%} of its own best mean accuracy, over the other "
-            "arm's time to the same.",
+            f"Speed-up: time of one arm to {100 * result['fraction']:g} % of its own best mean accuracy, over the "
+            "other arm's time to the same.",
             "In brackets: its 95 % interval over seeds.",
             *reasons,
             f"Measured on {result['hardware']}.",
@@ -100,7 +100,7 @@ def _prices(result: Json) -> Table | Text:
 
     if not result["prices"]:
         return Text(NO_PRICES)
-    target = f"{result['fraction']:.0%} of {result['baseline']}'s best mean accuracy"
+    target = f"{100 * result['fraction']:g} % of {result['baseline']}'s best mean accuracy"
     table = Table(
         title=f"Cost to {target} where a generated token costs g trained ones",
         caption=f"trained tokens + g × generated tokens; in brackets: over {result['baseline']}'s",
