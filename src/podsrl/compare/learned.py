@@ -32,14 +32,26 @@ def has_learned(logs: Sequence[Sequence[Line]], metric: str = "accuracy") -> boo
         True
         >>> has_learned([[line, {**line, "eval/accuracy": 0.015}]])
         False
+        >>> line |= {"eval/accuracy_and_format": 0.5, "eval/num_questions": 256}
+        >>> has_learned([[line, {**line, "eval/accuracy_and_format": 0.54}]], "accuracy_and_format")
+        False
     """
     evaluations = [[line for line in log if "eval/accuracy" in line] for log in logs]
     ends = [(own[0], own[-1]) for own in evaluations]
     if any(first["seconds/train_elapsed"] > 0 for first, _ in ends):
         return True
     gain = np.mean([last[f"eval/{metric}"] - first[f"eval/{metric}"] for first, last in ends])
-    errors = [line.get("eval/accuracy_sem") or 0.0 for pair in ends for line in pair]
+    errors = [_standard_error(line, metric) for pair in ends for line in pair]
     return bool(gain > CLEAR * math.sqrt(2 * np.mean(np.square(errors))))
+
+
+def _standard_error(line: Line, metric: str) -> float:
+    """Of an evaluation's accuracy; 0 where the log does not say. Of another metric than accuracy none is logged, and it
+    is taken as if all answers to a question were alike, which is exact for one answer and the most for several."""
+    if metric == "accuracy":
+        return line.get("eval/accuracy_sem") or 0.0
+    share, num_questions = line[f"eval/{metric}"], line.get("eval/num_questions") or math.inf
+    return math.sqrt(share * (1 - share) / max(num_questions - 1, 1))
 
 
 def not_learned_text(
