@@ -14,6 +14,7 @@ from podsrl.integrations.verl_config import check_config
 
 N, PROMPTS = "actor_rollout_ref.rollout.n", "data.train_batch_size"
 ACTOR, CRITIC = "actor_rollout_ref.actor.ppo_mini_batch_size", "critic.ppo_mini_batch_size"
+FEWER = ("max_signal", "drop_surplus")
 GOOD = {N: 64, PROMPTS: 32, ACTOR: 8, CRITIC: 32, "algorithm.adv_estimator": "grpo"}
 
 
@@ -52,9 +53,10 @@ def test_what_would_train_something_else_is_an_error(changes: dict[str, Any], na
         check_config((GOOD | changes).get, "sync", 16)
 
 
-def test_separate_trainers_would_pad_every_update() -> None:
-    with pytest.raises(UsageError, match=r"separate_async.*colocate_async"):
-        check_config(GOOD.get, "separate_async", 16)
+@pytest.mark.parametrize(("mode", "rule"), [("separate_async", "random"), *(("sync", rule) for rule in FEWER)])
+def test_what_would_be_filled_up_with_empty_rows_is_an_error(mode: str, rule: str) -> None:
+    with pytest.raises(UsageError, match=rf"({mode}|{rule}).*empty rows.*(colocate_async|max_variance)"):
+        check_config(GOOD.get, mode, 16, rule)
 
 
 @pytest.mark.skipif(find_spec("verl") is not None, reason="verl is installed")

@@ -199,6 +199,7 @@ ASYNC = "trainer.v1.sampler.custom_sampler.name=PODSReplayBufferAsync"
         (["+trainer.v1.sampler.sampler_kwargs.num_kept=16"], "num_kept = 16"),
         (["+trainer.v1.sampler.sampler_kwargs.num_kep=4"], "num_kep.*num_kept"),
         (["+trainer.v1.sampler.sampler_kwargs.rule=max_varianse"], "max_variance"),
+        (["+trainer.v1.sampler.sampler_kwargs.rule=max_signal"], "max_signal"),
         (["trainer.v1.trainer_mode=colocate_async"], "PODSReplayBufferAsync"),
         ([ASYNC], "trainer_mode = 'sync'; wanted 'PODSReplayBuffer'"),
         (["trainer.v1.trainer_mode=separate_async", ASYNC], "separate_async"),

@@ -66,7 +66,7 @@ class Choice:
             raise UsageError(f"num_kept = {num_kept!r}; wanted a whole number of at least 2")
         if rule == "keep_all":
             raise UsageError("rule = 'keep_all' drops nothing; choose another rule, or train without a selection")
-        self.num_kept = num_kept
+        self.num_kept, self.rule = num_kept, rule
         self._rule = rule_of_rewards(rule, options, num_kept + 1, num_kept, options_called="options")
         self._generator = torch.Generator().manual_seed(seed)
 

@@ -46,7 +46,8 @@ class _Selection:
             )
         given: Any = OmegaConf.to_container(sampler_kwargs, resolve=True)
         self._choose = Choice(**check_options(Choice, given, where=OPTIONS, keyword_only=False))
-        check_config(lambda key: OmegaConf.select(sampler_kwargs, _ROOT + key), trainer_mode, self._choose.num_kept)
+        num_kept, rule = self._choose.num_kept, self._choose.rule
+        check_config(lambda key: OmegaConf.select(sampler_kwargs, _ROOT + key), trainer_mode, num_kept, rule)
         self._pods_metrics: dict[str, float] = {}
 
     def sample(self, *args: Any, **options: Any) -> tuple[KVBatchMeta, dict[str, Any]]:

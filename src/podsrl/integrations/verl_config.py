@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from podsrl.errors import UsageError
+from podsrl.select import RULES
+from podsrl.select.base import reads_groups
 
 OPTIONS = "trainer.v1.sampler.sampler_kwargs"
 """Where verl's configuration holds a custom sampler's options."""
@@ -18,7 +20,7 @@ _OFF = {
 """Options that would be ignored, and why."""
 
 
-def check_config(get: Callable[[str], Any], trainer_mode: str, num_kept: int) -> None:
+def check_config(get: Callable[[str], Any], trainer_mode: str, num_kept: int, rule: str = "max_variance") -> None:
     """Check that mini-batches hold kept rollouts alone, and that nothing is ignored.
 
     verl cuts a batch into mini-batches of `ppo_mini_batch_size` x `rollout.n` rows, and fills a batch that they do not
@@ -28,6 +30,7 @@ def check_config(get: Callable[[str], Any], trainer_mode: str, num_kept: int) ->
         get: the value at a key such as "data.train_batch_size"; None: it is not set.
         trainer_mode: "sync", "colocate_async" or "separate_async".
         num_kept: rollouts kept per prompt.
+        rule: which rule chooses them.
 
     Raises:
         UsageError: what would be wrong, and what to set.
@@ -43,6 +46,12 @@ actor_rollout_ref.rollout.n = 8
         raise UsageError(f"{_N} is not set beside {OPTIONS}; wanted verl's whole configuration")
     if num_kept > num_rollouts:
         raise UsageError(f"{OPTIONS}.num_kept = {num_kept}; wanted at most {_N} = {num_rollouts}")
+    if rule in RULES and reads_groups(RULES[rule]):
+        raise UsageError(
+            f"{OPTIONS}.rule = {rule!r} keeps fewer than num_kept = {num_kept} rollouts of some prompts, and verl "
+            "would fill up the batch with empty rows, which count in the mean over sequences; wanted a rule that keeps "
+            "as many of each prompt, such as 'max_variance'"
+        )
     for key, reason in _OFF.items():
         if get(key):
             raise UsageError(f"{key} = {get(key)}, but {reason}; set it to false")
