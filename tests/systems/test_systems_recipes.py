@@ -129,7 +129,9 @@ def test_an_option_out_of_its_range_is_named(system: str, option: str, value: ob
 def test_the_comparison_has_every_system_of_its_sums_as_an_arm(tmp_path: Path) -> None:
     config = build(CompareConfig, read_tree("systems"), "systems")
     systems, mixed = {name: read_system(name) for name in system_names()}, load_config("mixed")
-    sums = [name for name, system in systems.items() if system.config.task == mixed.task]
+    sums = [
+        name for name, system in systems.items() if system.config.task == mixed.task and name not in ("sapo", "ftis")
+    ]
     assert sorted(config.arms) == sorted(sums) and len(sums) > 30 and config.baseline == "grpo"
     assert all(arm == {"extends": f"systems/{name}"} for name, arm in config.arms.items())
     assert config.num_seeds == 5 and config.jobs == 2

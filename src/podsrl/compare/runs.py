@@ -87,6 +87,11 @@ def _check_is_comparable(member: Member, first: Member) -> None:
             f"{evaluation.every_seconds:g}; a comparison wants equal training time: set base.stop.seconds and "
             "base.eval.every_seconds, and stop.steps = 0"
         )
+    if "sapo" in member.config.systems:
+        raise UsageError(
+            f"arm {member.arm!r}: with systems = 'sapo' a run trains on what others have written, also those of other "
+            "seeds, and a comparison wants runs that know nothing of each other: leave it out"
+        )
     changes = changed_keys(first.config.model_dump(mode="json"), member.config.model_dump(mode="json"))
     own = f"options.{first.config.task.name}"
     if unfair := [line for line in changes if line.startswith((*SHARED, f"{own} ", f"{own}."))]:
