@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +17,7 @@ import pytest
 from loops import each
 from podsrl.config.schema import ModelConfig
 from podsrl.errors import UsageError
+from podsrl.plan.probe import measure_steps
 from podsrl.policy import load_tokenizer, prompt_ids
 from podsrl.records import encode
 from podsrl.run.before.exclusions import check_exclusions
@@ -66,10 +69,8 @@ def test_a_run_takes_mixed_groups_of_the_newest_files_of_others_and_none_of_its_
         assert all(rollout.origin == "swarm" for rollout in group.rollouts)
         assert {rollout.group_id for rollout in group.rollouts} == {group.id}
         assert group.rollouts[0].logprobs == (-0.5, -1.0) and group.task is TASKS[group.index or 0]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *(f"{name}.{step:08d}.groups" for name in "ab" for step in (2, 3)),
-        "c.00000009.groups",
-    ]
+    own = [f"{name}.{step:08d}.groups" for name in "ab" for step in (2, 3)]
+    assert sorted(path.name for path in tmp_path.glob("*.groups")) == [*own, "c.00000009.groups"]
 
 
 def test_files_of_an_earlier_run_of_the_same_name_go_when_it_writes(tmp_path: Path) -> None:
@@ -95,38 +96,47 @@ def test_a_run_without_a_name_has_that_of_its_seed(tmp_path: Path) -> None:
     part = swarm(tmp_path, "")
     part.recall(view(0, seed=5))
     part.learn([met(0, 0, 0.0, 1.0)])
-    assert [path.name for path in tmp_path.iterdir()] == ["run-5.00000000.groups"]
+    assert [path.name for path in tmp_path.glob("*.groups")] == ["run-5.00000000.groups"]
 
 
-def other_prompt(group: Group) -> Group:
-    return replace(group, prompt_ids=(*group.prompt_ids, 3))
+def test_the_name_of_a_run_that_goes_on_is_refused(tmp_path: Path) -> None:
+    hold = "import fcntl, sys; fcntl.lockf(file := open(sys.argv[1], 'w'), 2); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", hold, str(tmp_path / "run-5.lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        with pytest.raises(UsageError, match=r"the name 'run-5' .* another seed, or options\.sapo\.name"):
+            swarm(tmp_path, "").recall(view(0, seed=5))
+
+
+def test_steps_that_are_measured_write_nothing(tmp_path: Path) -> None:
+    measure_steps(config_of("systems=sapo", f"options.sapo.folder={tmp_path}", *STEPS, recipe="mixed"), 1)
+    assert not [*tmp_path.iterdir()]
 
 
 def changed(**changes: Any) -> Callable[[Group], Group]:
     return lambda group: met(group.step, group.index or 0, 0.0, 1.0, **changes)
 
 
-HOSTILE: dict[str, tuple[Callable[[Group], Group], str]] = {
-    "another prompt": (other_prompt, "another tokenizer or template"),
-    "no question": (lambda group: replace(group, index=9), "of no question here"),
-    "another question": (lambda group: replace(group, index=2), "of no question here"),
-    "a large token": (changed(token_ids=(3, 10**6)), "none that this run could have made"),
-    "a token below 0": (changed(token_ids=(3, -1)), "none that this run could have made"),
-    "too many tokens": (changed(token_ids=(3,) * 7, logprobs=(-1.0,) * 7), "none that this run could have made"),
-    "no tokens": (changed(token_ids=(), logprobs=()), "none that this run could have made"),
-    "log-probs above 0": (changed(logprobs=(0.5, -1.0)), "none that this run could have made"),
-    "log-probs without number": (changed(logprobs=(math.nan, -1.0)), "none that this run could have made"),
-    "stretches out of order": (changed(given=((1, 9),)), "none that this run could have made"),
-    "an infinite reward": (
-        lambda group: replace(group, rollouts=(replace(group.rollouts[0], reward=math.inf), group.rollouts[1])),
-        "none that this run could have made",
-    ),
+HOSTILE: dict[str, Callable[[Group], Group]] = {
+    "another prompt": lambda group: replace(group, prompt_ids=(*group.prompt_ids, 3)),
+    "no question": lambda group: replace(group, index=9),
+    "another question": lambda group: replace(group, index=2),
+    "a large token": changed(token_ids=(3, 10**6)),
+    "a token below 0": changed(token_ids=(3, -1)),
+    "too many tokens": changed(token_ids=(3,) * 7, logprobs=(-1.0,) * 7),
+    "no tokens": changed(token_ids=(), logprobs=()),
+    "log-probs above 0": changed(logprobs=(0.5, -1.0)),
+    "log-probs without number": changed(logprobs=(math.nan, -1.0)),
+    "stretches out of order": changed(given=((1, 9),)),
+    "an infinite reward": lambda group: met(group.step, group.index or 0, math.inf, 1.0),
 }
+REASONS = {"prompt": "another tokenizer or template", "question": "of no question here"}
+"""Last word of the name of a change -> why it is skipped, unless no run could have made it."""
 
 
 @each("name", HOSTILE)
 def test_a_hostile_file_is_skipped_counted_and_said(name: str, tmp_path: Path) -> None:
-    change, message = HOSTILE[name]
+    change, message = HOSTILE[name], REASONS.get(name.split()[-1], "none that this run could have made")
     folder = tmp_path / name.replace(" ", "-")
     part = swarm(folder, "a", num=9)
     good = met(3, 0, 0.0, 1.0)

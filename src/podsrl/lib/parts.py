@@ -20,6 +20,8 @@ Before a run it may refuse by a UsageError
                                           reward that there can be; None: not known
     check_answers(correct, are_found)     what says which answers are right, and whether it finds final answers in texts
     check_model(tokenizer, max_tokens)    the tokenizer, and the limit of a rollout's tokens
+
+and `write_nothing()` tells it that its steps are measured only, and no other run may see them.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "check_rewards": ("num_kept", "bounds"),
     "check_answers": ("correct", "are_found"),
     "check_model": ("tokenizer", "max_tokens"),
+    "write_nothing": (),
     "together": ("rollouts",),
 }
 """Other methods of a part, and their arguments."""
@@ -173,7 +176,7 @@ class Parts:
         return max(int(groups) for groups, _ in sizes), max(int(rollouts) for _, rollouts in sizes)
 
     def check(self, method: str, *arguments: Any) -> None:
-        """Call a method "check_..." of every part that has it.
+        """Call a method "check_..." or "write_nothing" of every part that has it.
 
         Raises:
             UsageError: of the part.

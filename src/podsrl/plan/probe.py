@@ -119,6 +119,7 @@ def _opened(config: RunConfig) -> Iterator[Trainer]:
             raise UsageError("one process is measured; start it without torchrun or pods launch")
         yield trainer
     finally:
+        trainer.parts.systems.check("write_nothing")
         trainer.close()
 
 

@@ -17,11 +17,12 @@ off: `correct.weight = "truncate"` and `correct.drop = "far_negative"`; its log-
 What is ours: the folder, where the paper has a network; the paper sends decoded texts and each receiver encodes them
 anew, so its runs may have different tokenizers. The age of foreign rollouts is not known, and they count as made by the
 newest weights that this run has seen in its own. What other runs have written when a step looks is up to their clocks:
-a run repeats itself bit for bit where the folder is the same.
+a run repeats itself bit for bit where the folder is the same. While it trains, a run holds the lock of its name.
 """
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import re
@@ -29,6 +30,7 @@ import stat
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,6 +86,8 @@ class Swarm:
         """(file's name, time, size) -> its groups as they are there, of the files that are in the folder now."""
         self._version, self.num_skipped = 0, 0
         """The newest weights that own rollouts were made by; files that this process has skipped."""
+        self._writes = True
+        self._lock: FileIO | None = None
 
     def check_model(self, tokenizer: Any, max_tokens: int) -> None:
         """Remember what foreign rollouts have to fit. UsageError: the folder cannot be written."""
@@ -95,9 +99,15 @@ class Swarm:
         if not os.access(self._folder, os.W_OK | os.X_OK):
             raise UsageError(f"options.sapo.folder = {str(self._folder)!r} cannot be written; name another")
 
+    def write_nothing(self) -> None:
+        """Take groups of others from now on, and give none."""
+        self._writes = False
+
     def recall(self, view: View) -> Sequence[Group]:
-        """Some of other runs' newest groups, in the order of their names."""
+        """Some of other runs' newest groups, in the order of their names. UsageError: one that runs has this name."""
         self._name = self._name or f"run-{view.seed}"
+        if self._writes and self._lock is None:
+            self._lock = self._hold()
         found = [group for path in self._newest() for group in self._groups_of(path, view.tasks)]
         count = min(self._num, len(found))
         drawn = view.rng("swarm").choice(len(found), count, replace=False) if count else ()
@@ -106,7 +116,7 @@ class Swarm:
     def learn(self, groups: Sequence[Group]) -> None:
         """Write the step's groups for the others, and remove what is too old for them, or of another run."""
         own = [group for group in groups if group.is_trained and group.index is not None]
-        if not own or not self._name:
+        if not own or not self._name or not self._writes:
             return
         self._version = max((one.oldest_version for group in own for one in group.rollouts), default=self._version)
         step = max(group.step for group in own)
@@ -121,6 +131,21 @@ class Swarm:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._version = state["version"]
+
+    def _hold(self) -> FileIO:
+        """The lock of this run's name, of which the operating system lets go when the process ends."""
+        path = self._folder / f"{self._name}.lock"
+        try:
+            lock = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666), "r+")
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise UsageError(
+                f"options.sapo.folder = {str(self._folder)!r}: another run that goes on has the name {self._name!r} in "
+                "it, and each wants its own: set another seed, or options.sapo.name"
+            ) from None
+        except OSError as error:
+            raise UsageError(f"options.sapo.folder: {path}: {error.strerror}; name another folder") from None
+        return lock
 
     def _files(self) -> dict[str, list[tuple[int, Path]]]:
         """Run -> step and path of its files, the oldest first."""
