@@ -37,7 +37,7 @@ class StepProbe:
     forwarded: int
     """Tokens read one at a time: rollouts with the same tokens so far are one row."""
     generated: int
-    """Tokens of all completions."""
+    """Tokens drawn for all completions of the step."""
     generate_seconds: float
     score_seconds: float
     rest_seconds: float

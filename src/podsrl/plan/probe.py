@@ -20,7 +20,7 @@ from podsrl.lib.callbacks import Progress
 from podsrl.plan.cost import PREDICTED_STAGES
 from podsrl.plan.measured import Measurements, StepProbe, UpdateProbe, own_kept
 from podsrl.plan.rewards import Seen
-from podsrl.plan.search import STANDS_FOR
+from podsrl.plan.search import STANDS_FOR, planning_advantage, planning_rule
 from podsrl.plan.value import gradient_probe
 from podsrl.run.before.settle import settle
 from podsrl.run.before.sizes import parts_of
@@ -46,8 +46,10 @@ def probing_config(config: RunConfig) -> RunConfig:
     for the system `worth`.
 
     Raises:
-        UsageError: a run whose seconds the plan's model cannot describe.
+        UsageError: a run whose seconds the plan's model cannot describe, or as of `planning_rule` and
+            `planning_advantage`.
     """
+    planning_rule(config), planning_advantage(config)
     for key, value, default in (
         ("order.ahead", config.order.ahead, 0),
         ("rollouts.generator", config.rollouts.generator, "engine"),
@@ -117,9 +119,9 @@ def _opened(config: RunConfig) -> Iterator[Trainer]:
     try:
         if not trainer.processes.is_alone:
             raise UsageError("one process is measured; start it without torchrun or pods launch")
+        trainer.parts.systems.check("write_nothing")
         yield trainer
     finally:
-        trainer.parts.systems.check("write_nothing")
         trainer.close()
 
 
@@ -141,9 +143,9 @@ def resize(trainer: Trainer, num_rollouts: int, num_kept: int) -> None:
 
 
 def seen_groups(groups: Sequence[Group]) -> tuple[Seen, ...]:
-    """The valid rollouts of each group."""
+    """The valid rollouts of each group, with the tokens that were drawn for them, as the update counts them."""
     return tuple(
-        Seen.of([(r.reward, len(r.token_ids), r.is_correct) for r in group.rollouts if r.is_valid]) for group in groups
+        Seen.of([(r.reward, r.num_drawn, r.is_correct) for r in group.rollouts if r.is_valid]) for group in groups
     )
 
 
@@ -162,12 +164,12 @@ def _take_step(trainer: Trainer, config: RunConfig, num_rollouts: int) -> StepPr
         num_rollouts=num_rollouts,
         decode_steps=max(1, step.load.num_decode_steps),
         forwarded=step.load.num_forwarded,
-        generated=sum(len(r.token_ids) for group in step.groups for r in group.rollouts),
+        generated=sum(r.num_drawn for group in step.fresh for r in group.rollouts),
         generate_seconds=stages["generate"],
         score_seconds=stages["score"],
         rest_seconds=max(0.0, step.total_seconds - sum(stages.values())),
         updates=tuple(updates),
-        groups=seen_groups(step.groups),
+        groups=seen_groups(step.fresh),
     )
 
 

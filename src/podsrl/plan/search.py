@@ -244,7 +244,10 @@ def planning_rule(config: RunConfig) -> SelectionRule:
     name = STANDS_FOR.get(config.select.rule, config.select.rule)
     rule = resolve_rule(name, {} if config.select.rule in STANDS_FOR else config.select.options)
     if reads_groups(rule):
-        raise UsageError(f"select.rule = {name!r} reads groups, and pods plan has only rewards; plan with another")
+        raise UsageError(
+            f"select.rule = {name!r} reads groups, and pods plan has only rewards; plan with another, as "
+            "--select.rule=max_variance"
+        )
     return cast(SelectionRule, rule)
 
 
@@ -267,7 +270,10 @@ def planning_advantage(config: RunConfig) -> str | RewardAdvantage:
         return name
     advantage = resolve_advantage(name)
     if advantage_reads_groups(advantage):
-        raise UsageError(f"loss.advantage = {name!r} reads groups, and pods plan has only rewards; plan with another")
+        raise UsageError(
+            f"loss.advantage = {name!r} reads groups, and pods plan has only rewards; plan with another, as "
+            "--loss.advantage=std"
+        )
     return cast(RewardAdvantage, advantage)
 
 
