@@ -244,13 +244,8 @@ def test_a_comparison_killed_goes_on_and_each_run_is_one_whole_log(tmp_path: Pat
 
     Those that wait for their next slice do so, too.
     """
-    options = [
-        "--slice_seconds=0.5",
-        "--base.stop.seconds=2",
-        "--base.eval.every_seconds=1",
-        "--base.task.num_eval=32",
-        "--num_seeds=1",
-    ]
+    options = ["--slice_seconds=0.5", "--base.stop.seconds=2", "--base.eval.every_seconds=1", "--base.task.num_eval=32"]
+    options += ["--num_seeds=1"]
     out = tmp_path / "demo"
     command = [sys.executable, "-m", "podsrl.cli", "compare", "demo", *options, "--json", "--out", str(out)]
     first = children.Popen(command, stdout=children.DEVNULL, stderr=children.DEVNULL)

@@ -50,10 +50,7 @@ def test_the_first_evaluation_at_the_target_counts(
     ],
 )
 def test_a_speedup_is_the_time_of_the_baseline_over_that_of_the_arm(
-    base: tuple[list[float], list[float]],
-    other: tuple[list[float], list[float]],
-    fraction: float,
-    found: float | None,
+    base: tuple[list[float], list[float]], other: tuple[list[float], list[float]], fraction: float, found: float | None
 ) -> None:
     assert speedup(*base, *other, fraction=fraction) == found
 

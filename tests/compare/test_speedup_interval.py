@@ -35,12 +35,7 @@ def _lowest_plausible_count(num_trials: int, chance: float, risk: float) -> int:
 
 @pytest.mark.parametrize("num_seeds", [2, 3, 5, 10])
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "S-shaped, to 90 %",
-        "ten evaluations at equal times, to 95 %",
-        "arm ends just above the target, to 99 %",
-    ],
+    "kind", ["S-shaped, to 90 %", "ten evaluations at equal times, to 95 %", "arm ends just above the target, to 99 %"]
 )
 def test_at_least_95_of_100_intervals_hold_the_true_speed_up(script: ModuleType, kind: str, num_seeds: int) -> None:
     """An interval that covers 95 % falls below this count in one of ten thousand draws of 60 comparisons."""

@@ -13,15 +13,8 @@ from podsrl.plan.value import Teaching
 
 
 def taught(m: int, rows: float, tokens: float) -> Teaching:
-    return Teaching(
-        num_kept=m,
-        signal=0.5,
-        squared_signal=0.25,
-        noise=0.1,
-        signal_share=1.0,
-        trained_rows=rows,
-        trained_tokens=tokens,
-    )
+    found = {"signal": 0.5, "squared_signal": 0.25, "noise": 0.1, "signal_share": 1.0}
+    return Teaching(num_kept=m, trained_rows=rows, trained_tokens=tokens, **found)
 
 
 def test_every_stage_of_an_unmeasured_choice_is_the_sum_of_its_counts() -> None:

@@ -15,10 +15,7 @@ from podsrl.select import max_variance
 
 def probe_of(taught: Teaching, squared_norm: float) -> GradientProbe:
     return GradientProbe(
-        num_kept=taught.num_kept,
-        squared_norm=squared_norm,
-        squared_signal=taught.squared_signal,
-        noise=taught.noise,
+        num_kept=taught.num_kept, squared_norm=squared_norm, squared_signal=taught.squared_signal, noise=taught.noise
     )
 
 

@@ -118,11 +118,7 @@ def test_a_check_alarms_above_its_limit_only(run: Run) -> None:
     ],
 )
 def test_groups_without_signal_are_blamed_on_what_the_newest_answers_were(
-    tmp_path: Path,
-    accuracy: float | None,
-    counts: dict[str, int],
-    is_alarm: bool,
-    advice: str,
+    tmp_path: Path, accuracy: float | None, counts: dict[str, int], is_alarm: bool, advice: str
 ) -> None:
     """An early step that was otherwise is no reason."""
     known = {"groups/zero_signal": 2, "rollouts/all": 8, "rollouts/left_out": 0, "accuracy/all": accuracy, **counts}

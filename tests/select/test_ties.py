@@ -63,12 +63,7 @@ def test_short_likely_and_unlikely_by_hand() -> None:
         numbers = preferred([group], ties, None)
         [chosen] = select_groups([group], resolve_rule("max_variance"), 4, preferences=numbers)
         kept[ties] = chosen.kept
-    assert kept == {
-        "position": (0, 1, 4, 5),
-        "short": (1, 2, 5, 6),
-        "likely": (0, 3, 4, 7),
-        "unlikely": (1, 2, 5, 6),
-    }
+    assert kept == {"position": (0, 1, 4, 5), "short": (1, 2, 5, 6), "likely": (0, 3, 4, 7), "unlikely": (1, 2, 5, 6)}
 
 
 def test_given_tokens_make_no_answer_longer_or_likelier() -> None:

@@ -177,11 +177,8 @@ def test_torn_large_linked_and_strange_files_are_skipped(tmp_path: Path) -> None
 # --- whole runs ---
 
 STEPS = (
-    "rollouts.num_prompts=4",
-    "rollouts.max_new_tokens=20",
-    "select.num_kept=8",
-    "task.digits=[1,2]",
-    "optim.lr=1e-3",
+    *("rollouts.num_prompts=4", "rollouts.max_new_tokens=20", "select.num_kept=8"),
+    *("task.digits=[1,2]", "optim.lr=1e-3"),
 )
 
 
