@@ -47,6 +47,7 @@ def block(code: str, mark: str = "python") -> str:
         (f"<think>{block(OTHER)}</think>\n{DEFINED}", "\n" + DEFINED),
         (f"```python\n{DEFINED}", DEFINED),
         (f"  ```python\n{DEFINED}\n  ```", DEFINED),
+        ("1. So:\n   ```python\n   def f():\n       return 1\n\n x\n   ```", "def f():\n    return 1\n\nx"),
         (f"````python\n{DEFINED}\n````", DEFINED),
         (DEFINED, DEFINED),
         ("I do not know.", "I do not know."),

@@ -72,7 +72,8 @@ def find_code(completion: str) -> str | None:
 
     Only what follows the last `</think>` is looked at. Of blocks between fences that are marked as Python, or else of
     those without a mark, it is the last one that defines a function or a class at its top level, or else the last one.
-    A block that nothing closes goes to the end. Without any fence it is the whole text.
+    A block that nothing closes goes to the end; what indents its fence is taken off its lines. Without any fence it is
+    the whole text.
 
     Example:
         >>> find_code("```python\\ndef f(): ...\\n```\\nFor example:\\n```python\\nprint(f())\\n```")
@@ -82,14 +83,15 @@ def find_code(completion: str) -> str | None:
     """
     text = completion.rpartition(_THOUGHT_END)[2]
     blocks = list[tuple[str, list[str]]]()
-    is_inside = False
+    is_inside, indent = False, 0
     for line in text.split("\n"):
         if line.strip().startswith(_FENCE) and not (is_inside and line.strip().strip("`")):
             is_inside = not is_inside
             if is_inside:
+                indent = len(line) - len(line.lstrip())
                 blocks.append((line.strip().strip("`").strip().lower(), []))
         elif is_inside:
-            blocks[-1][1].append(line)
+            blocks[-1][1].append(line[:indent].lstrip() + line[indent:])
     if not blocks:
         return text
     for marks in (_PYTHON, {""}):
