@@ -96,6 +96,8 @@ def test_names_that_tests_define_or_import_and_python_s_own_are_not_the_program_
     assert run_tests(program, tests) == [True] * 3
     built_in = ProgramTests(asserts=("assert sum(2, 3) == 5",), entry_point="sum")
     assert run_tests(PROGRAM, built_in) == [True]
+    called = ProgramTests(asserts=("assert bisect(1) == queue.f() == 1", "msvcrt.getch()"), entry_point="queue")
+    assert run_tests("def bisect(x): return x\nclass queue: f = lambda: 1", called) == [True, False]
 
 
 def test_a_file_of_tests_has_unittest_s_tests_functions_and_check() -> None:

@@ -37,22 +37,25 @@ class ProgramTests:
     setup: str = ""
     """Statements that come before `asserts` or `text`."""
     entry_point: str = ""
-    """The function that `check` gets; a name of the program even where it is also that of a built-in function."""
+    """The function that `check` gets; a name of the program even where a built-in function or a module has it too."""
 
     @property
     def names(self) -> list[str]:
         """What the tests take from the program: what they neither define nor import, and Python does not have."""
-        return [name for name in self._unknown if name not in sys.stdlib_module_names]
+        return [name for name, is_module in self._unknown.items() if not is_module]
 
     @property
     def modules(self) -> list[str]:
         """Modules of the standard library that the tests use without importing them."""
-        return [name for name in self._unknown if name in sys.stdlib_module_names]
+        return [name for name, is_module in self._unknown.items() if is_module]
 
     @property
-    def _unknown(self) -> list[str]:
-        found = _free_names("\n".join((self.setup, *self.asserts, self.text)))
-        return sorted({name for name in found if not hasattr(builtins, name)} | ({self.entry_point} - {""}))
+    def _unknown(self) -> dict[str, bool]:
+        """Name -> whether it is a module's. One that is never followed by a dot is a function's."""
+        free, dotted = _free_names("\n".join((self.setup, *self.asserts, self.text)))
+        found = {name for name in free if not hasattr(builtins, name)} | ({self.entry_point} - {""})
+        modules = (dotted & sys.stdlib_module_names) - {self.entry_point}
+        return {name: name in modules for name in sorted(found)}
 
     def check(self) -> None:
         """UsageError: there are none, or one is no Python."""
@@ -188,17 +191,19 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def _free_names(text: str) -> set[str]:
-    """Names that a text reads and nowhere binds."""
-    read, bound = set[str](), set[str]()
+def _free_names(text: str) -> tuple[set[str], set[str]]:
+    """Names that a text reads and nowhere binds; and names before a dot."""
+    read, bound, dotted = set[str](), set[str](), set[str]()
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
                 read.add(name)
+            case ast.Attribute(value=ast.Name(id=name)):
+                dotted.add(name)
             case ast.Name(id=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 bound.add(name)
             case ast.ClassDef(name=name) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
                 bound.add(name)
             case ast.alias(name=name, asname=other):
                 bound.add(other or name.partition(".")[0])
-    return read - bound
+    return read - bound, dotted
