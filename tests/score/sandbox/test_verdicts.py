@@ -6,6 +6,7 @@ import pytest
 
 from podsrl.errors import UsageError
 from podsrl.score.sandbox import BWRAP, WEAKER, Limits, ProgramTests, run_tests
+from podsrl.score.sandbox.inside import MAX_MESSAGE
 
 PROGRAM = """
 import math
@@ -136,8 +137,9 @@ def test_printed_output_is_compared_without_white_space_at_ends() -> None:
     assert run_tests(program, ProgramTests(pairs=pairs)) == [True, True, True, False, False, False, False]
     thread = "import threading\nthreading.Thread(target=lambda: print(input())).start()"
     exits = "import atexit\natexit.register(print, 'ä')\nif __name__ == '__main__': exit()"
-    for script, pair in ((thread, ("hello", "hello")), (exits, ("", "ä"))):
-        assert run_tests(script, ProgramTests(pairs=(pair,))) == [True]
+    long = ("print(len(input()))", ("x" * (MAX_MESSAGE // 2), str(MAX_MESSAGE // 2)))
+    for script, pair in ((thread, ("hello", "hello")), (exits, ("", "ä")), long):
+        assert run_tests(script, ProgramTests(pairs=(pair,) * 3)) == [True] * 3
 
 
 def test_what_is_printed_beyond_the_limit_is_cut_and_fails() -> None:
@@ -203,6 +205,8 @@ def test_the_weaker_mode_gives_the_same_verdicts() -> None:
         (ProgramTests(text=" \n"), "there are no tests"),
         (ProgramTests(asserts=("assert f(",)), "the test 'assert f(' is no Python"),
         (ProgramTests(asserts=("f()",), setup="import"), "the test 'import' is no Python"),
+        (ProgramTests(pairs=(("x" * MAX_MESSAGE, ""),)), "an input has 4,194,313 bytes; wanted at most 4,194,304"),
+        (ProgramTests(text="f()#" + "x" * MAX_MESSAGE), "together they have 4,194,390 bytes"),
     ],
 )
 def test_tests_that_cannot_be_run_are_named(tests: ProgramTests, words: str) -> None:

@@ -445,10 +445,10 @@ def taped() -> None:
     if role == "serve":
         serve(Tape(output, "s", content))
     elif role == "judge":
-        tests, heard, guesses, is_gone = content
-        judge(Tape(output, "v", [encode(tests)]), Tape(output, "s", heard, guesses, is_gone, goes_on=True))
+        said, heard, guesses, is_gone = content
+        judge(Tape(output, "v", said), Tape(output, "s", heard, guesses, is_gone, goes_on=True))
     else:
-        run(Tape(output, "s", [encode(content)]), max_output)
+        run(Tape(output, "s", content), max_output)
 
 
 def load(code: str, name: str) -> "Any":
@@ -476,9 +476,9 @@ def serve(line: "Line | Tape") -> None:
 
 
 def judge(line: "Line | Tape", program: "Line | Tape") -> None:
-    """Run the tests that come first, and tell how many there are and then whether each has passed."""
+    """Get a program and its tests; run these, and tell how many there are and then whether each has passed."""
+    program.send(line.receive())
     tests = decode(line.receive())
-    program.send(encode(tests["program"]))
     peer = Peer(program, [], is_program=False)
     module = Remote(peer, 0)
     space: dict[str, Any] = {"__name__": "tests", "__builtins__": __builtins__}
@@ -580,10 +580,10 @@ def _has_passed(call: "Any") -> bool:
 
 
 def run(line: "Line | Tape", max_output: int) -> None:
-    """Run the program that comes first once for each input, and tell (exit code, output, whether it was cut)."""
-    code, inputs = decode(line.receive())
-    for text in inputs:
-        line.send(encode(_run(code, text, max_output)))
+    """Run the program that comes first on each input that follows; tell (exit code, output, whether it was cut)."""
+    code = decode(line.receive())
+    while True:
+        line.send(encode(_run(code, decode(line.receive()), max_output)))
 
 
 def _run(code: str, text: str, max_output: int) -> "tuple[int, bytes, bool]":

@@ -109,7 +109,7 @@ class Service:
 
     def _works(self) -> bool:
         try:
-            tapes = self._run("run", ("print(input())", ["1"]), Limits())
+            tapes = self._run("run", [encode("print(input())"), encode("1")], Limits())
             return _marked("s", tapes.lines) == [encode((0, b"1\n", False))]
         except _Failed:
             return False
@@ -187,25 +187,26 @@ def printed_there(program: str, inputs: list[str], limits: Limits) -> list[Any]:
     """(exit code, output, whether it was cut) for each input; None where there is nothing."""
     found: list[Any] = []
     while len(found) < len(inputs):
-        tapes = service().run("run", (program, inputs[len(found) :]), limits)
+        tapes = service().run("run", [*map(encode, (program, *inputs[len(found) :]))], limits)
         found += map(_plain, _marked("s", tapes.lines) or [b""])
         if tapes.is_late or not tapes.is_cut:
             break
     return (found + [None] * len(inputs))[: len(inputs)]
 
 
-def judged_there(content: dict[str, Any], limits: Limits) -> list[Any]:
+def judged_there(program: str, content: dict[str, Any], limits: Limits) -> list[Any]:
     """The number of tests, and then whether each has passed; what is missing has failed."""
-    verdicts = _judged(content, limits, may_guess=True)
+    verdicts = _judged(program, content, limits, may_guess=True)
     if verdicts is None:
-        verdicts = _judged(content, limits, may_guess=False)
+        verdicts = _judged(program, content, limits, may_guess=False)
     return list(map(_plain, verdicts or []))
 
 
-def _judged(content: dict[str, Any], limits: Limits, may_guess: bool) -> list[bytes] | None:
+def _judged(program: str, content: dict[str, Any], limits: Limits, may_guess: bool) -> list[bytes] | None:
     """None: a guess was wrong."""
     peer = Peer(Tape(-1, "", []), [], is_program=False)
-    asked = [encode(content["program"]), peer.form("names", (Remote(peer, 0), content["names"]))]
+    said_first = [encode(program), encode(content)]
+    asked = [said_first[0], peer.form("names", (Remote(peer, 0), content["names"]))]
     heard, guessed, verdicts = list[bytes](), list[bytes](), list[bytes]()
     sure, is_over = verdicts, False
     for _ in range(MAX_ROUNDS):
@@ -217,7 +218,7 @@ def _judged(content: dict[str, Any], limits: Limits, may_guess: bool) -> list[by
         if is_over or (tapes.is_late and not new):
             return verdicts
         answers = dict(zip(guessed, new[1:]))  # noqa: B905  # fewer where the program has ended
-        lines = service().run("judge", (content, [*heard, *new[:1]], answers, not new), limits).lines
+        lines = service().run("judge", (said_first, [*heard, *new[:1]], answers, not new), limits).lines
         place = next((place for place, (mark, _) in enumerate(lines) if mark == "w"), len(lines))
         before, after = lines[:place], lines[place:]
         verdicts, asked, taken = (_marked(mark, before) for mark in "vsg")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from podsrl.errors import UsageError
-from podsrl.score.sandbox.inside import Line, decode, encode
+from podsrl.score.sandbox.inside import MAX_MESSAGE, Line, decode, encode
 from podsrl.score.sandbox.process import BWRAP, REMOTE, Limits, Sandbox
 
 _MAX_TESTS = 100_000
@@ -58,7 +58,7 @@ class ProgramTests:
         return {name: name in modules for name in sorted(found)}
 
     def check(self) -> None:
-        """UsageError: there are none, or one is no Python."""
+        """UsageError: there are none, one is no Python, or they are too long to be sent."""
         if not (self.asserts or self.pairs or self.text.strip()):
             raise UsageError("there are no tests")
         for statement in (self.setup, *self.asserts, self.text):
@@ -66,6 +66,10 @@ class ProgramTests:
                 compile(statement, "<test>", "exec")
             except (SyntaxError, ValueError) as error:
                 raise UsageError(f"the test {statement[:60]!r} is no Python: {error}") from error
+        inputs = (("an input has", given) for given, _ in self.pairs)
+        for what, sent in (*inputs, ("together they have", _content(self))):
+            if (size := len(encode(sent))) > MAX_MESSAGE:
+                raise UsageError(f"{what} {size:,} bytes; wanted at most {MAX_MESSAGE:,}: leave out what is longer")
 
 
 def run_tests(program: str, tests: ProgramTests, *, limits: Limits = Limits(), kind: str = BWRAP) -> list[bool]:  # noqa: B008
@@ -105,8 +109,9 @@ def _pairs(
     ours, theirs = _sockets(stack)
     _start(stack, "run", [theirs], limits, kind)
     line = Line(ours.fileno(), left)
-    line.send(encode((program, [given for given, _ in tests.pairs])))
-    for _, wanted in tests.pairs:
+    line.send(encode(program))
+    for given, wanted in tests.pairs:
+        line.send(encode(given))
         yield _is_wanted(_value(line), wanted)
 
 
@@ -120,7 +125,8 @@ def _others(
     _start(stack, "serve", [of_program], limits, kind)
     _start(stack, "judge", [theirs, of_tests], limits, kind)
     line = Line(ours.fileno(), left)
-    line.send(encode(_content(program, tests)))
+    line.send(encode(program))
+    line.send(encode(_content(tests)))
     number = _value(line)
     if not _is_number(number):
         return
@@ -136,16 +142,16 @@ def _elsewhere(program: str, tests: ProgramTests, limits: Limits) -> list[bool]:
     if tests.pairs:
         found = printed_there(program, [given for given, _ in tests.pairs], limits)
         return [_is_wanted(value, wanted) for value, (_, wanted) in zip(found, tests.pairs, strict=True)]
-    number, *passed = judged_there(_content(program, tests), limits) or [0]
+    number, *passed = judged_there(program, _content(tests), limits) or [0]
     number = number if _is_number(number) else len(tests.asserts) or 1
     results = [is_passed is True for is_passed in passed[:number]]
     return results + [False] * (number - len(results))
 
 
-def _content(program: str, tests: ProgramTests) -> dict[str, Any]:
-    """What `inside.judge` gets."""
-    content: dict[str, Any] = {"program": program, "asserts": [*tests.asserts], "text": tests.text}
-    return content | {"setup": tests.setup, "names": tests.names, "modules": tests.modules, "entry": tests.entry_point}
+def _content(tests: ProgramTests) -> dict[str, Any]:
+    """The tests as `inside.judge` gets them."""
+    content: dict[str, Any] = {"asserts": [*tests.asserts], "text": tests.text, "setup": tests.setup}
+    return content | {"names": tests.names, "modules": tests.modules, "entry": tests.entry_point}
 
 
 def _is_number(value: object) -> bool:
