@@ -89,6 +89,7 @@ def test_a_task_without_tests_is_an_error_before_training(columns: dict[str, Any
     assert words in str(caught.value)
 
 
+HANGS = "def f(n=[]):\n    n.append(1)\n    while len(n) > 1: pass\n    return 1"
 TESTS = ["assert f() == 1", "assert f() + 1 == 2", "assert f() == 2"]
 
 
@@ -102,17 +103,17 @@ def test_all_tests_or_the_share_of_them_is_paid(bubblewrap: None) -> None:
     assert code_share(both, block("ls", mark="sh")) == code_share(both, " ") == code_share(both, "I do not know.") == 0
 
 
-def test_a_run_judges_programs_in_workers_and_an_endless_one_is_wrong(bubblewrap: None) -> None:
+def test_a_run_judges_programs_in_workers_and_an_endless_one_keeps_what_it_passed(bubblewrap: None) -> None:
     with Scorer({"code_share": 1.0}, "code_share", workers=2, timeout_seconds=1.5) as scorer:
         assert scorer.probe(task(tests=TESTS)) == [] and scorer.has_workers
         judged = task(tests=TESTS[:2])
         scorer.prefetch(judged, DEFINED)
-        [rollouts] = score(scorer, (judged, [DEFINED, "def f(): return 3", "while True: pass", DEFINED]))
+        [rollouts] = score(scorer, (judged, [DEFINED, "def f(): return 3", HANGS, DEFINED]))
         stopped = scorer.stats.num_stopped
     assert [(each.reward, each.is_correct, each.invalid_reason) for each in rollouts] == [
         (1.0, True, None),
         (0.0, False, None),
-        (0.0, False, None),
+        (0.5, False, None),
         (1.0, True, None),
     ]
     assert stopped == 1

@@ -15,7 +15,7 @@ from podsrl.lib.channel import Frame
 from podsrl.score import REWARDS, Scorer
 from podsrl.score.base import Rows
 from podsrl.score.panel import Panel
-from podsrl.score.workers.dispatcher import LEAST_LIMIT_SECONDS, Dispatcher
+from podsrl.score.workers.dispatcher import LEAST_LIMIT_SECONDS, LEAST_PROGRAM_SECONDS, Dispatcher
 from podsrl.score.workers.worker import Setup
 from podsrl.types import Task
 from waiting import is_alive, wait_for
@@ -130,6 +130,9 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
     uncapped = Dispatcher(Setup(names=(), memory_bytes=None), 4, 8.0)
     uncapped._lost_seconds = 1e9
     assert uncapped._limit_seconds() == 8.0
+    programs = Dispatcher(Setup(names=("code_share",), memory_bytes=None), 1, 8.0, is_capped=True)
+    programs._lost_seconds = 1e9
+    assert programs._limit_seconds() == LEAST_PROGRAM_SECONDS
     short = Dispatcher(Setup(names=(), memory_bytes=None), 4, 0.1, is_capped=True)
     short._lost_seconds = 1e9
     assert short._limit_seconds() == 0.1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Literal
@@ -27,6 +28,10 @@ Reward = RowReward | BatchReward
 
 WANTED = "f(task, completion_text) -> float or f(prompts, completions, **columns) -> list[float]"
 """Both forms, for messages."""
+
+
+TIME_LIMIT = ContextVar("TIME_LIMIT", default=math.inf)
+"""In a worker: the seconds that a call may take. A reward of programs ends within them, with what has passed so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,8 @@ class Values:
     faults: dict[int, Fault]
     """Row -> why it has no value."""
     stopped: dict[int, Fault] = field(default_factory=dict)
-    """Row -> why judging it was stopped, where that counts as a wrong answer: its value is 0."""
+    """Row -> why judging it was stopped, where that counts as a wrong answer: its value is 0, or the share of a
+    program's tests that had passed."""
     seconds: list[float] = field(default_factory=list, compare=False)
     """Of each row, where they were measured; the mean of a call where it judged several rows."""
 

@@ -4,9 +4,9 @@ A run, `pods check-reward` and its attack all judge this way, so the two command
 of a run.
 
 No completion can stop a run. Where a known reward does not come to an end within its time or memory, the completion
-caused that: it is a wrong answer, value 0. If it made its rollout invalid, a policy could avoid a negative advantage by
-writing what cannot be judged. A user's function may fail for other reasons (a service that is down), so there the
-rollout is invalid.
+caused that: it is a wrong answer, value 0, or the share of a program's tests that had passed. If it made its rollout
+invalid, a policy could avoid a negative advantage by writing what cannot be judged. A user's function may fail for
+other reasons (a service that is down), so there the rollout is invalid.
 """
 
 from __future__ import annotations
@@ -162,8 +162,9 @@ class Panel:
             for row, outcome in enumerate(outcomes)
             if name in SLOW - REMOTE and isinstance(outcome, Fault) and outcome.kind in _CAUSED_BY_TEXT
         }
+        late = {row: values.stopped[0] for row, values in enumerate(judged) if values.stopped}
         found = collect([0.0 if row in stopped else outcome for row, outcome in enumerate(outcomes)])
-        return replace(found, stopped=stopped, seconds=[job.seconds for job in jobs])
+        return replace(found, stopped=stopped | late, seconds=[job.seconds for job in jobs])
 
     def _judge_batch(self, name: str, form: BatchForm, rows: Rows) -> Values:
         form.check(rows)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from podsrl.errors import UsageError, short
-from podsrl.score.sandbox import BWRAP, REMOTE, WEAKER, ProgramTests, require, run_tests
+from podsrl.score.base import TIME_LIMIT
+from podsrl.score.sandbox import BWRAP, REMOTE, WEAKER, Limits, ProgramTests, require, run_tests
 from podsrl.types import Task
 
 _FENCE = "```"
@@ -145,5 +146,6 @@ def _share(task: Task, completion: str, kind: str) -> float:
     tests, code = read_tests(task), find_code(completion)
     if code is None or not code.strip():
         return 0.0
-    passed = run_tests(code, tests, kind=kind)
+    seconds = Limits().seconds if kind == REMOTE else min(Limits().seconds, TIME_LIMIT.get())
+    passed = run_tests(code, tests, limits=Limits(seconds=seconds), kind=kind)
     return sum(passed) / len(passed)

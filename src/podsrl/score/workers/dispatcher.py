@@ -16,14 +16,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from podsrl.errors import RewardError
 from podsrl.lib.channel import Malformed
 from podsrl.lib.machine import num_cores
-from podsrl.score.base import Fault
-from podsrl.score.rewards import SLOW
+from podsrl.score.base import Fault, Values
+from podsrl.score.rewards import CODE, REMOTE, SLOW
 from podsrl.score.workers.handle import WorkerHandle
 from podsrl.score.workers.jobs import Job
 from podsrl.score.workers.turns import CloseJob
@@ -43,9 +44,12 @@ further loss of as many seconds. Thus k endless completions of one step cost tim
 limits."""
 LEAST_LIMIT_SECONDS = 0.25
 """The limit is not lowered further: an answer that is compared by algebra takes some milliseconds."""
+LEAST_PROGRAM_SECONDS = 1.0
+"""The same where programs are run: to start two sandboxes takes a tenth of a second, and on a busy machine more."""
 _TICK_SECONDS = 0.5
-_GRACE_SECONDS = 0.5
-"""A worker that holds conversations may end its own calls; the thread ends one that says nothing for so much longer."""
+_GRACE_SECONDS = 1.0
+"""A worker that holds conversations may end its own calls, and one that runs programs does; the thread ends one that
+says nothing for so much longer."""
 _MAX_DEATHS = 2
 """Only a completion's text can make a known reward kill its worker; a second try tells that from an outer cause, and
 one conversation from another of its worker."""
@@ -86,7 +90,10 @@ class Dispatcher:
         self._queue: deque[Any] = deque()
         self._holders: dict[Any, WorkerHandle] = {}
         """Key of an open conversation -> its worker."""
-        self._grace_seconds = _GRACE_SECONDS if setup.holds else 0.0
+        runs_programs = not CODE.isdisjoint(setup.names)
+        self._least_seconds = LEAST_PROGRAM_SECONDS if runs_programs else LEAST_LIMIT_SECONDS
+        self._ends_itself = setup.holds or runs_programs
+        self._grace_seconds = _GRACE_SECONDS if self._ends_itself else 0.0
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed, self._error = False, ""
@@ -256,7 +263,7 @@ class Dispatcher:
 
     def _limit_seconds(self) -> float:
         lowered = math.ldexp(self._timeout_seconds, -int(self._lost_seconds / self._halving_seconds))
-        return max(lowered, min(self._timeout_seconds, LEAST_LIMIT_SECONDS))
+        return max(lowered, min(self._timeout_seconds, self._least_seconds))
 
     def _wait(self) -> None:
         """Wait for the first event: an answer, the end of a process, a wake-up, or a time limit."""
@@ -296,7 +303,7 @@ class Dispatcher:
 
     def _handle(self, worker: WorkerHandle, message: Any) -> None:
         worker.since = self._now
-        if not self._setup.holds:
+        if not self._ends_itself:
             worker.limit_seconds = self._limit_seconds()
         match message:
             case "ready" if not worker.is_ready:
@@ -315,10 +322,15 @@ class Dispatcher:
                     case _:
                         outcome = worker.jobs[number].read(body)
                 job = worker.take_back(number)
+                if is_late := job.name in CODE - REMOTE and seconds >= worker.limit_seconds:
+                    self._lost_seconds += seconds
+                    if isinstance(outcome, Values) and not outcome.faults:
+                        outcome = replace(outcome, stopped={0: self._timeout(job, worker.limit_seconds)})
                 self._drop(job) if job.is_over else self._finish(job, outcome, seconds)
                 has_limit = self._setup.memory_bytes is not None
-                if has_limit and any(fault.kind == "exhausted" for fault in job.faults):  # the next has all memory
-                    self._lost_seconds += seconds
+                is_spent = has_limit and any(fault.kind == "exhausted" for fault in job.faults)
+                if is_late or is_spent:  # the next has the limit of now, and all memory
+                    self._lost_seconds += 0.0 if is_late else seconds
                     worker.stop()
                     self._replace(worker, list(worker.jobs.values()))
             case _:

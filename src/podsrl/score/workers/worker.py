@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import Any
 
 from podsrl.lib.channel import Channel
+from podsrl.score.base import TIME_LIMIT
 from podsrl.score.forms import judge_of
 from podsrl.score.rewards import ALGEBRA, find_reward
 from podsrl.score.workers.jobs import answer_rows
@@ -93,6 +94,7 @@ def serve(descriptor: int, setup: Setup) -> None:
     folder = os.getcwd()
     with suppress(ConnectionError):
         while (frame := channel.receive()) is not None:
+            TIME_LIMIT.set(frame.head[1])
             for number, content in enumerate(pickle.loads(frame.body), frame.head[0]):
                 start = time.perf_counter()
                 body = answer(functions, *content)
