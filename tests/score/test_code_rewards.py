@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from podsrl.errors import UsageError
+from podsrl.lib.below import kill_below
 from podsrl.score import Scorer
+from podsrl.score.panel import Panel
 from podsrl.score.rewards.code import (
     code_share,
     code_tests,
@@ -22,6 +24,8 @@ from podsrl.types import Task
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_scorer import score
+
+from waiting import wait_for
 
 DEFINED, OTHER = "def f(): return 1", "def g(): return 2"
 
@@ -95,9 +99,8 @@ TESTS = ["assert f() == 1", "assert f() + 1 == 2", "assert f() == 2"]
 
 def test_all_tests_or_the_share_of_them_is_paid(bubblewrap: None) -> None:
     both = task(tests=TESTS[:2])
-    assert [reward(both, DEFINED) for reward in (code_tests, code_share, weaker_code_tests, weaker_code_share)] == [
-        1
-    ] * 4
+    rewards = (code_tests, code_share, weaker_code_tests, weaker_code_share)
+    assert [reward(both, DEFINED) for reward in rewards] == [1] * 4
     assert code_tests(task(tests=TESTS), DEFINED) == weaker_code_tests(task(tests=TESTS), DEFINED) == 0
     assert code_share(task(tests=TESTS), DEFINED) == weaker_code_share(task(tests=TESTS), DEFINED) == 2 / 3
     assert code_share(both, block("ls", mark="sh")) == code_share(both, " ") == code_share(both, "I do not know.") == 0
@@ -110,10 +113,19 @@ def test_a_run_judges_programs_in_workers_and_an_endless_one_keeps_what_it_passe
         scorer.prefetch(judged, DEFINED)
         [rollouts] = score(scorer, (judged, [DEFINED, "def f(): return 3", HANGS, DEFINED]))
         stopped = scorer.stats.num_stopped
-    assert [(each.reward, each.is_correct, each.invalid_reason) for each in rollouts] == [
-        (1.0, True, None),
-        (0.0, False, None),
-        (0.5, False, None),
-        (1.0, True, None),
-    ]
+    found = [(each.reward, each.is_correct, each.invalid_reason) for each in rollouts]
+    assert found == [(1.0, True, None), (0.0, False, None), (0.5, False, None), (1.0, True, None)]
     assert stopped == 1
+
+
+def test_programs_that_are_killed_leave_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with Panel({"weaker_code_tests": "x"}, num_workers=1, timeout_seconds=100.0) as panel:
+        panel.submit([task(tests=TESTS)], ["while True: pass"])
+        wait_for(lambda: len([*tmp_path.glob("*/*")]) == 2)  # of the program and its tests
+        old = {*tmp_path.glob("*/*")}
+        kill_below(panel._row_workers._workers[0].supervisor_pid)
+        wait_for(lambda: len({*tmp_path.glob("*/*")} - old) == 2)  # a worker that was killed tries it again
+        assert not old & {*tmp_path.glob("*/*")}
+    assert not [*tmp_path.iterdir()]

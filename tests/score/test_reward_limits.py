@@ -59,12 +59,8 @@ def test_what_a_known_reward_cannot_judge_is_wrong_and_what_the_task_spoils_is_i
     with Panel({known: "--reward"}, num_workers=2, timeout_seconds=0.5) as workers:
         values = workers.judge(known, rows(texts))
     assert [value for row, value in enumerate(values.values) if row != 6] == [1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 3.0]
-    assert {row: fault.kind for row, fault in values.stopped.items()} == {
-        1: "timeout",
-        3: "died",
-        4: "exhausted",
-        5: "exhausted",
-    }
+    kinds = {row: fault.kind for row, fault in values.stopped.items()}
+    assert kinds == {1: "timeout", 3: "died", 4: "exhausted", 5: "exhausted"}
     assert [fault.kind for fault in values.faults.values()] == ["raised"] and math.isnan(values.values[6])
 
 
@@ -133,6 +129,10 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
     programs = Dispatcher(Setup(names=("code_share",), memory_bytes=None), 1, 8.0, is_capped=True)
     programs._lost_seconds = 1e9
     assert programs._limit_seconds() == LEAST_PROGRAM_SECONDS
+    task = Task(id="a", prompt="", answer="", columns={"tests": ["f()"]})
+    with Panel({"weaker_code_tests": "--reward"}, num_workers=1, timeout_seconds=0.2) as panel:
+        assert len(panel.judge("weaker_code_tests", rows(["while True: pass"], task)).stopped) == 1
+        assert panel._row_workers._lost_seconds >= 0.2
     short = Dispatcher(Setup(names=(), memory_bytes=None), 4, 0.1, is_capped=True)
     short._lost_seconds = 1e9
     assert short._limit_seconds() == 0.1
@@ -140,18 +140,10 @@ def test_the_limit_is_halved_and_has_a_floor() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [
-        [0, 0.1, GOOD],
-        [1, 0.1, GOOD, 2],
-        [1, -1.0, GOOD],
-        [1, math.inf, GOOD],
-        [1, 0.1, 5],
-        "ready",
-        {"failed": "no"},
-        None,
-    ],
+    [[0, 0.1, GOOD], [1, 0.1, GOOD, 2], [1, -1.0, GOOD], [1, math.inf, GOOD], [1, 0.1, 5], "ready", {"failed": "no"},
+     None],
     ids=repr,
-)
+)  # fmt: skip
 def test_an_answer_that_is_none_ends_its_worker_and_its_own_row(user_folder: Path, message: Any) -> None:
     """As if the function had written to the socket: the message comes instead of the first job's answer."""
     name = "worker_rewards:odd"

@@ -50,24 +50,10 @@ def test_of_a_subclass_the_plain_part_is_sent() -> None:
     assert found == [3, "text"] and [*map(type, found)] == [int, str]
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        b"",
-        b"x",
-        b"i",
-        b"i1",
-        b"i2:1",
-        b"i-1:",
-        b"l2:N",
-        b"l999999999:N",
-        b"NN",
-        b"o0:",
-        b"S1:l0:",
-        b"l1:" * 101 + b"N",
-        b"i1:g",
-    ],
-)
+FORMS = [*b" x i i1 i2:1 i-1: l2:N l999999999:N NN o0: S1:l0: i1:g".split(b" "), b"l1:" * 101 + b"N"]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_what_is_no_value_is_refused(form: bytes) -> None:
     with pytest.raises((ValueError, IndexError, KeyError, TypeError)):
         decode(form)

@@ -28,6 +28,9 @@ BWRAP, WEAKER, REMOTE = "bwrap", "weaker", "remote"
 """Kinds of sandbox; the remote one is a service's (remote.py). The weaker one keeps a program neither from reading
 files nor from the network, and not from other processes of the same user: it is for programs that one would run by
 hand."""
+FOLDER, PREFIX = "PODSRL_WEAKER_FOLDER", "podsrl-weaker-"
+"""Environment variable: where the weaker one makes its folders, by default among the temporary ones; and how they are
+called."""
 _FOLDER = "/work"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/nix/store")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
@@ -73,7 +76,7 @@ class Sandbox:
     """
 
     def __init__(self, role: str, descriptors: Sequence[int], limits: Limits, kind: str) -> None:
-        self._folder = None if kind == BWRAP else tempfile.mkdtemp(prefix="podsrl-weaker-")
+        self._folder = None if kind == BWRAP else tempfile.mkdtemp(prefix=PREFIX, dir=os.environ.get(FOLDER) or None)
         first, second = [*descriptors, -1][:2]
         processes = limits.processes if kind == BWRAP else 0  # of a user's processes Linux would count all
         numbers = (first, second, limits.output_bytes, limits.memory_bytes, processes, limits.disk_bytes)

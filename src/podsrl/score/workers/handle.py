@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import socket
+import tempfile
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,6 +17,7 @@ from typing import Any
 from podsrl.lib.below import kill_below
 from podsrl.lib.channel import Channel
 from podsrl.lib.child import Child, how_it_ended
+from podsrl.score.sandbox.process import FOLDER, PREFIX, WEAKER
 from podsrl.score.workers.jobs import Job
 from podsrl.score.workers.worker import Setup
 
@@ -31,11 +34,17 @@ class WorkerHandle:
     """One worker process, below a supervisor of its own; `now` is in seconds on the dispatcher's clock."""
 
     def __init__(self, setup: Setup, now: float) -> None:
+        self._folder = ""
+        """Of the programs that it runs in the weaker mode; the supervisor empties it when a worker has ended."""
+        if any(name.startswith(WEAKER) for name in setup.names):
+            self._folder = tempfile.mkdtemp(prefix=PREFIX)
+            os.chmod(self._folder, 0o711)  # root's programs, which are another user's, go through it
+        own = _SAME_HASHES | {FOLDER: self._folder}
         self._supervisor = Child(
             "podsrl.score.workers.supervisor:main",
             os.getpid(),
             asdict(setup),
-            variables=os.environ | _SAME_HASHES | ({} if setup.memory_bytes is None else _ONE_THREAD),
+            variables=os.environ | own | ({} if setup.memory_bytes is None else _ONE_THREAD),
             output=_STDERR,
             ends_itself=True,
         )
@@ -113,6 +122,8 @@ class WorkerHandle:
         """Kill the worker, all that it started, and the supervisor."""
         self._supervisor.kill()
         self.channel.close()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _exit_code(self) -> int | None:
         """The worker's exit code; None where the supervisor does not report it."""

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from podsrl.lib.below import kill_below
 from podsrl.lib.channel import Channel
 from podsrl.lib.parent import end_with
+from podsrl.score.sandbox.process import FOLDER
 from podsrl.score.workers.worker import Setup, load_known, serve
 
 _PARENT_CHECK_SECONDS = 1.0
@@ -38,6 +41,7 @@ class Supervisor:
     def __init__(self, control: Channel, parent: int, setup: Setup) -> None:
         self._control, self._parent, self._setup = control, parent, setup
         self._worker: int | None = None
+        self._folder = os.environ[FOLDER]
         self._wake_receiver, self._wake_sender = os.pipe()  # SIGCHLD writes into it, so that `select` returns
         for end in (self._wake_receiver, self._wake_sender):
             os.set_blocking(end, False)
@@ -59,6 +63,9 @@ class Supervisor:
                     for frame in self._control.read():
                         assert frame.descriptor is not None
                         self._start(frame.descriptor)
+        kill_below(os.getpid())
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, descriptor: int) -> None:
         supervisor = os.getpid()
@@ -89,4 +96,6 @@ class Supervisor:
                 if pid == self._worker:
                     self._worker = None
                     kill_below(os.getpid())
+                    for path in Path(self._folder).glob("*") if self._folder else ():
+                        shutil.rmtree(path, ignore_errors=True)
                     self._control.send(os.waitstatus_to_exitcode(status))
