@@ -73,7 +73,7 @@ def load_comparison(source: str | Path | Mapping[str, Any], **changes: Unpack[Co
 
     Example:
         >>> load_comparison("demo", base={"stop": {"seconds": 4}}).base["stop"]
-        {'seconds': 4}
+        {'steps': 0, 'seconds': 4}
     """
     tree = read_tree(source) if isinstance(source, str | Path) else _with_tables_of_arms(source)
     name = source if isinstance(source, str | Path) else "given"
