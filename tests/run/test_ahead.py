@@ -178,7 +178,10 @@ def test_no_step_is_begun_that_is_never_trained_and_the_last_weights_are_evaluat
     assert not trainer.desk.rounds
     assert isinstance(trainer.engine, Beside)
     assert trainer.engine.versions == [0, 0, 0, 1, 3]  # evaluations at the ends
-    assert "parts.safetensors" not in [path.name for path in newest(tmp_path / "run" / "checkpoints").path.iterdir()]
+    checkpoint, longer = newest(tmp_path / "run" / "checkpoints"), trainer_of("stop.steps=4")
+    assert "parts.safetensors" not in [path.name for path in checkpoint.path.iterdir()]
+    longer.load(checkpoint)
+    assert step_metrics(training_step(longer))["rollouts/lag"] == 0  # drawn by the weights that were loaded
 
 
 def test_a_run_that_ends_by_seconds_keeps_what_was_begun(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: boo
     trainer.warnings = rounding_notes(checkpoint, trainer.config, trainer.policy.device.type)
     if kept is not None and is_stale:
         trainer.warnings.append("groups that were to go on are left out: they were begun before the change")
-    trainer.sync()
+    trainer.settle()  # for the generator, which has the weights of before
 
 
 def without_groups(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
