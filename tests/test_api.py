@@ -246,6 +246,7 @@ def test_rewards_are_checked_as_by_the_command(tmp_path: Path) -> None:
         (lambda: podsrl.plan("pods", select={"kept": 8}), "Did you mean 'select.num_kept'"),
         (lambda: podsrl.check_reward("none.jsonl", "correct"), "none.jsonl"),
         (lambda: podsrl.check_reward("none.jsonl", []), r"rewards = \[\]: wanted at least one"),
+        (lambda: podsrl.check_reward("a", of_length(1), correct=of_length(2)), "rewards and .*: two functions have"),
         (lambda: podsrl.check_reward("none.jsonl", "correct", timeout=-1), "reward_timeout_seconds = -1"),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, get_args
 
@@ -56,6 +57,7 @@ def load_config(
         >>> load_config("pods", ["--select.num_kept=8"]) == load_config("pods", select={"num_kept": 8})
         True
     """
+    _check_names(source, overrides, changes)
     given = as_overrides(overrides) if isinstance(overrides, Mapping) else overrides
     flags = [*given, *as_overrides(changes)]
     tree = apply_overrides(_tree_of(source), flags)
@@ -75,6 +77,7 @@ def load_comparison(source: str | Path | Mapping[str, Any], **changes: Unpack[Co
         >>> load_comparison("demo", base={"stop": {"seconds": 4}}).base["stop"]
         {'steps': 0, 'seconds': 4}
     """
+    _check_names(source, changes)
     tree = read_tree(source) if isinstance(source, str | Path) else _with_tables_of_arms(source)
     name = source if isinstance(source, str | Path) else "given"
     return build(CompareConfig, merge(tree, _with_tables_of_arms(changes)), str(name))
@@ -107,15 +110,40 @@ def as_overrides(changes: Mapping[str, Any]) -> list[str]:
     """Options given in Python, as `load_config` takes them, as the flags of the command line.
 
     Raises:
-        UsageError: a value that TOML has no form for, an empty section, or several rewards of one name.
+        UsageError: a value that TOML has no form for, an empty section, or several rewards or functions of one name.
 
     Example:
         >>> as_overrides({"select": {"num_kept": 8}, "seed": 1})
         ['--select.num_kept=8', '--seed=1']
     """
+    _check_names(changes)
     flat = [("task.rewards" if key == "rewards" else key, value) for key, value in _flat(RunConfig, changes)]
     given = [(key, _weights(value) if key == "task.rewards" else value) for key, value in flat]
     return [f"--{key}={_to_toml(value, key)}" for key, value in given]
+
+
+def _check_names(*given: Any) -> None:
+    """UsageError: two functions have one name, such as two lambdas, so that the later would stand for both."""
+    known: dict[str, tuple[str, Any]] = {}
+    for option, function in chain.from_iterable(map(_functions, given)):
+        other, first = known.setdefault(name := given_name(function), (option, function))
+        if first is not function and first != function:  # a bound method is another object each time
+            options = " and ".join(dict.fromkeys((other, option)))
+            raise UsageError(
+                f"{options} = {name!r}: two functions have this name; give each one of its own, by def or __qualname__"
+            )
+
+
+def _functions(value: Any, option: str = "") -> Iterator[tuple[str, Any]]:
+    """All functions in a value, each with the option that has it."""
+    if callable(value):
+        yield option, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            inner = option if callable(name) else f"{option}.{name}".removeprefix(".")
+            yield from chain(_functions(name, option), _functions(each, inner))
+    elif isinstance(value, list | tuple):
+        yield from chain.from_iterable(_functions(each, option) for each in value)
 
 
 def _weights(rewards: Any) -> Any:
