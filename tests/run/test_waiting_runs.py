@@ -17,6 +17,10 @@ from tests.systems.whole_steps import lines, steps
 
 SIZES = ("rollouts.num_prompts=2", "rollouts.num_rollouts=4", "rollouts.max_new_tokens=24", "select.num_kept=4")
 KEEP = ("order.ahead=1", "order.take=first", "order.rest=put_off", "order.most_age=4", *SIZES)
+REPLAYED = (
+    *("systems=dots_rr", "correct.proximal=step_start", "correct.weight=full"),
+    *('task.rewards={"small_parts:lucky" = 1.0}', "task.correct=small_parts:lucky", *SIZES),
+)
 
 
 def run(*overrides: str) -> Trainer:
@@ -95,15 +99,16 @@ def test_a_question_whose_group_waits_comes_after_those_without() -> None:
     assert first(seen, np.array([7, 5, 9]), np.array([3.0, 2.0, 1.0]), 3) == [9, 7, 5]
 
 
-def test_data_that_changed_leaves_the_groups_out(tmp_path: Path) -> None:
-    one = run(*KEEP)
+@pytest.mark.parametrize("options", [KEEP, REPLAYED], ids=["that wait", "of a part"])
+def test_data_that_changed_leaves_the_groups_out(options: tuple[str, ...], tmp_path: Path) -> None:
+    one, other = run(*options), run(*options, "task.digits=2")
     steps(one, 2)
     one.save(tmp_path / "one", EXTRA)
-    other = run(*KEEP, "task.digits=2")
     checkpoint = newest(tmp_path / "one")
     checkpoint.state["config"]["task"]["digits"] = 2
     other.load(checkpoint, allow_changes=True)
     assert other.desk.waiting == () and "begun before the change" in other.warnings[-1]
+    assert steps(other, 1)[0].num_recalled == 0
 
 
 def test_a_checkpoint_holds_the_groups_that_wait(tmp_path: Path) -> None:

@@ -84,14 +84,17 @@ def load_trainer(trainer: Trainer, checkpoint: Checkpoint, *, allow_changes: boo
     waiting: Sequence[Open] = ()
     if kept is not None and not is_stale:
         waiting = _read(checkpoint, PARTS, lambda: decode_open(kept.tobytes(), task_of))
+    has_kept = any(name.endswith(GROUPS) for name in arrays)
+    groups_of = (lambda data: ()) if is_stale else lambda data: tuple(decode(data, task_of))
     states = whole_states(state["parts"], arrays)
-    trainer.parts.systems.restore(_read(checkpoint, PARTS, lambda: with_groups(states, task_of)))
+    trainer.parts.systems.restore(_read(checkpoint, PARTS, lambda: with_groups(states, groups_of)))
     trainer.progress = Progress(**{name: state[name] for name in Progress.__dataclass_fields__})
     desk = trainer.desk
     desk.rounds, desk.waiting, desk.position, desk.tally = deque(rounds), tuple(waiting), position, tally
     trainer.warnings = rounding_notes(checkpoint, trainer.config, trainer.policy.device.type)
-    if kept is not None and is_stale:
-        trainer.warnings.append("groups that were to go on are left out: they were begun before the change")
+    for has_groups, which in ((kept is not None, "that were to go on"), (has_kept, "that systems kept")):
+        if has_groups and is_stale:
+            trainer.warnings.append(f"groups {which} are left out: they were begun before the change")
     trainer.settle()  # for the generator, which has the weights of before
 
 
@@ -106,11 +109,11 @@ def without_groups(states: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 
 
 def with_groups(
-    states: Mapping[str, Mapping[str, Any]], task_of: Callable[[str, int | None], Task]
+    states: Mapping[str, Mapping[str, Any]], groups_of: Callable[[bytes], tuple[Group, ...]]
 ) -> dict[str, dict[str, Any]]:
     return {
         part: {
-            key.removesuffix(GROUPS): tuple(decode(value.tobytes(), task_of)) if key.endswith(GROUPS) else value
+            key.removesuffix(GROUPS): groups_of(value.tobytes()) if key.endswith(GROUPS) else value
             for key, value in state.items()
         }
         for part, state in states.items()
