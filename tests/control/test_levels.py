@@ -130,6 +130,17 @@ def test_it_is_the_rule_by_brute_force(seed: int) -> None:
         assert levels_of(parts) == {f"level/{kind}": own for kind, own in level.items()}
 
 
+def test_of_other_questions_each_kind_has_the_highest_level_up_to_its_place() -> None:
+    parts, other = parts_of(window=1), parts_of()
+    asked(parts, view())
+    for place in (0, 5, 12):
+        parts.learn(answered([TASKS[place]], 8))
+    assert levels_of(parts) == {"level/a": 3, "level/b": 2}
+    other.check("check_tasks", TASKS[:9])
+    other.restore(parts.state())
+    assert levels_of(other) == {"level/a": 1} and other.state() == parts.state()
+
+
 def test_sets_without_levels_and_shares_that_cross_are_refused() -> None:
     with pytest.raises(UsageError, match=r"no column 'level' with several values; wanted, .*difficulty = \[0, 1, 2\]"):
         parts_of().check("check_tasks", TASKS[:5])

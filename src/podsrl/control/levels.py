@@ -89,15 +89,16 @@ class Levels:
         return {f"level/{kind}": self.level(kind) for kind in self._known}
 
     def state(self) -> dict[str, Any]:
-        """Of each kind that was counted the place among its levels, and the shares."""
-        return {kind: {"place": self._place(kind), "shares": list(shares)} for kind, shares in self._shares.items()}
+        """Of each kind that was counted its place and shares; also of one that is asked no more."""
+        places = {kind: self._places.get(kind, self._start) for kind in self._shares}
+        return {kind: {"place": places[kind], "shares": list(shares)} for kind, shares in self._shares.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._places = {kind: int(own["place"]) for kind, own in state.items()}
         self._shares = {kind: list(own["shares"]) for kind, own in state.items()}
 
     def _place(self, kind: str) -> int:
-        return self._places.get(kind, min(self._start, len(self._known[kind]) - 1))
+        return min(self._places.get(kind, self._start), len(self._known[kind]) - 1)
 
     def _count(self, kind: str, share: float) -> None:
         shares = [*self._shares.get(kind, ()), share][-self._window :]
