@@ -236,6 +236,16 @@ def test_the_workers_say_what_the_function_says() -> None:
     trainer.close()
 
 
+def test_a_lowered_time_limit_is_put_back_in_each_step_of_rollouts_that_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[Direct] = []
+    monkeypatch.setattr(Direct, "new_step", lambda self: steps.append(self))
+    order = ("order.ahead=1", "order.take=first", "order.rest=run")
+    trainer = trainer_of(environments.echo, *order)
+    for _ in range(5):
+        training_step(trainer)
+    assert len(steps) >= 5
+
+
 def test_tool_calls_and_results_are_the_whole_conversation_through_the_template() -> None:
     tokenizer = load_tokenizer(config_of(*SIZES).model)
     tokenizer.chat_template = kitchen.TEMPLATE.replace("<|im_end|>", "<eos>")

@@ -366,8 +366,9 @@ class Desk:
 
     def _work(self, opens: Sequence[Open]) -> Work:
         """What this process's share of open groups lacks, as rollouts that are trained on."""
-        work = self._going_on
-        if work is None:
+        if (work := self._going_on) is not None:
+            work.talk.new_step()
+        else:
             talk = self._talks(self.sampling)
             work = Work(self._under_way, self.sampling, self.prompt_ids, watch=self._watch, talk=talk)
         work.add(self._processes.share(opens))

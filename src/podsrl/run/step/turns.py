@@ -53,6 +53,10 @@ class Talk(Protocol):
         """The rollout has ended."""
         ...
 
+    def new_step(self) -> None:
+        """Time limits are back at their full length."""
+        ...
+
 
 class Silence:
     """Nothing is said: a rollout has one turn."""
@@ -73,6 +77,9 @@ class Silence:
 
     def over(self, done: Rollout) -> None:
         """Nobody has to know."""
+
+    def new_step(self) -> None:
+        """There is no limit."""
 
 
 Talks = Callable[[Sampling], Talk]
@@ -149,6 +156,9 @@ class EnvironmentTalk:
 
     def over(self, done: Rollout) -> None:
         self._talks.environment.over([(done.group_id, done.index)])
+
+    def new_step(self) -> None:
+        self._talks.environment.new_step()
 
     def _has_no_room(self, done: Rollout, reply: Reply) -> bool:
         """Told from a reply's beginning, so that a million characters are not encoded for each rollout."""
