@@ -44,7 +44,7 @@ def answered(tasks: Sequence[Task], right: int, size: int = 8) -> list[Group]:
     return [replace(group(TASKS.index(task), right, size - right), task=task) for task in tasks]
 
 
-def levels_of(parts: Parts) -> dict[str, float]:
+def levels_of(parts: Parts) -> dict[str, float | None]:
     return parts.metrics()
 
 

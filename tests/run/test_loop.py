@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from podsrl.run.step.trainer import Trainer
 from podsrl.select import RULES
 from podsrl.update import to_samples
 from runs import config_of
+from small_parts import Twice
 
 
 def small_config(*overrides: str) -> RunConfig:
@@ -89,6 +91,20 @@ def test_a_gradient_that_is_not_finite_skips_the_update_and_is_written_as_null(m
     assert line["grad_norm"] is None and line["updates/skipped"] == 1 and line["version"] == 0
     assert json.loads(json.dumps(line, allow_nan=False)) == line
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(trainer).items())
+
+
+def test_a_systems_own_numbers_are_json_and_take_no_measured_ones_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"mine": math.nan}
+    monkeypatch.setattr(Twice, "metrics", lambda self: own, raising=False)
+    trainer, folder, lines = Trainer(small_config("systems=small_parts:Twice")), RunFolder(tmp_path), list[Any]()
+    folder.create("")
+    train(trainer, folder, Due(), on_record=lines.append, should_stop=lambda: bool(lines[1:]))
+    assert lines[1]["mine"] is None
+    own["entropy"] = 1.0
+    with pytest.raises(UsageError, match="metrics of 'small_parts:Twice': the line of a step has 'entropy' already"):
+        train(trainer, folder, Due(last_eval_step=1), on_record=lines.append, should_stop=lambda: False)
 
 
 def test_n_equal_m_is_grpo_bit_for_bit_for_every_rule() -> None:

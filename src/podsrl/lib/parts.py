@@ -26,7 +26,8 @@ and `write_nothing()` tells it that its steps are measured only, and no other ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -166,9 +167,20 @@ class Parts:
             with calling(f"restore of {name!r}", "restore(state)"):
                 part.restore(states[name])
 
-    def metrics(self) -> dict[str, float]:
-        """Numbers of the parts' own, after a step."""
-        return {name: float(value) for own in self._each("metrics") for name, value in dict(own).items()}
+    def metrics(self, known: Container[str] = ()) -> dict[str, float | None]:
+        """Numbers of the parts' own, after a step; None for those that are not finite, since JSON has none.
+
+        Raises:
+            UsageError: one has a name that is known, or another part's.
+        """
+        found: dict[str, float | None] = {}
+        for name, part in self._with("metrics"):
+            with calling(f"metrics of {name!r}", "metrics()"):
+                own = {key: float(value) for key, value in dict(part.metrics()).items()}
+            if taken := next((key for key in own if key in known or key in found), None):
+                raise UsageError(f"metrics of {name!r}: the line of a step has {taken!r} already; give it another name")
+            found |= {key: value if math.isfinite(value) else None for key, value in own.items()}
+        return found
 
     def most(self, num_prompts: int, num_rollouts: int) -> tuple[int, int]:
         """The most groups of a round, and the most rollouts of a group, that the parts say they ask for."""

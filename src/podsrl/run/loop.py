@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -34,14 +33,14 @@ def record(
     result: StepResult,
     num_groups: int = 0,
     tokenizer: Any = None,
-    more: Mapping[str, Any] = MappingProxyType({}),
+    line: Json | None = None,
 ) -> Json:
-    """Append a step to the logs: its metrics and `more`, and at most `num_groups` whole groups. Returns the metrics."""
-    for line in islice(group_records(result, tokenizer), num_groups):
-        folder.append("groups.jsonl", line)
-    metrics = {**step_metrics(result), **more}
-    folder.append("metrics.jsonl", metrics)
-    return metrics
+    """Append a step to the logs: its line, by default its metrics, and at most `num_groups` whole groups; the line."""
+    for group in islice(group_records(result, tokenizer), num_groups):
+        folder.append("groups.jsonl", group)
+    line = step_metrics(result) if line is None else line
+    folder.append("metrics.jsonl", line)
+    return line
 
 
 def train(
@@ -135,14 +134,14 @@ class _Run:
         self._version = self._trainer.learner.version
         config = self._trainer.config
         training = self._trainer.parts.generator.training
-        more: Json = {} if training is None else dict(training.step_metrics(config, result))
-        more |= self._trainer.parts.systems.metrics()
-        if self._folder is None:
-            self._on_record({**step_metrics(result), **more})
-            return result
-        is_due = self._due.is_group_record(config, result.progress)
-        num_groups = config.record.num_groups if is_due else 0
-        self._on_record(record(self._folder, result, num_groups, self._trainer.tokenizer, more))
+        line = step_metrics(result)
+        line |= {} if training is None else training.step_metrics(config, result)
+        line |= self._trainer.parts.systems.metrics(line)
+        if self._folder is not None:
+            is_due = self._due.is_group_record(config, result.progress)
+            num_groups = config.record.num_groups if is_due else 0
+            record(self._folder, result, num_groups, self._trainer.tokenizer, line)
+        self._on_record(line)
         return result
 
     def evaluate_if_due(self, on_look: Callable[[list[Group]], None] | None = None) -> None:
