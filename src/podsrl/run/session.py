@@ -175,7 +175,7 @@ def read_resumed_config(path: Path, overrides: Sequence[str]) -> RunConfig:
         raise UsageError(
             f"--resume {folder.path}: these would change the run's numbers: {', '.join(forbidden)}; "
             "drop them, or start a new run (only stop, checkpoint, record and scale may change, what decides memory "
-            "alone, and servers' addresses)"
+            "alone, servers' addresses, and, to a higher one, rollouts.max_prompt_tokens)"
         )
     return new
 

@@ -27,9 +27,13 @@ def check(config: dict[str, Any], *overrides: str) -> None:
 
 def test_options_of_a_step_may_not_change_and_those_around_it_may() -> None:
     check(stored())
-    check(stored(), "stop.steps=9", "checkpoint.keep=7", "record.num_groups=2")
+    longer, guided = "rollouts.max_prompt_tokens=600", "systems=small_budgets:HalfShown"
+    check(stored(), "stop.steps=9", "checkpoint.keep=7", "record.num_groups=2", longer)
     with pytest.raises(UsageError, match=r"another config: optim\.lr \(0\.0003 -> 0\.5\), select\.rule"):
-        check(stored(), "optim.lr=0.5", "select.rule=random")
+        check(stored(), "optim.lr=0.5", "select.rule=random", longer)
+    for before, after in (((longer,), ()), ((guided,), (guided, longer))):
+        with pytest.raises(UsageError, match=r"another config: rollouts\.max_prompt_tokens"):
+            check(stored(*before), *after)
 
 
 GROWING = {"systems": "small_parts:Growing", "options": '{"small_parts:Growing" = {most = 2}}'}

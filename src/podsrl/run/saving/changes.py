@@ -8,6 +8,7 @@ from typing import Any
 from podsrl.config.load import changed_keys
 from podsrl.config.schema import RunConfig
 from podsrl.errors import UsageError
+from podsrl.lib.parts import factories
 from podsrl.run.before.memory_advice import FREE
 from podsrl.run.saving.checkpoint import Checkpoint
 from podsrl.run.saving.inputs import Side, input_change
@@ -19,12 +20,16 @@ CHANGEABLE = ("stop.", "checkpoint.", "record.", "scale.", "about.", *(f"{key} "
 def forbidden_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What a resume may not change between two configs (plain JSON), as "key (old -> new)".
 
-    It may change `CHANGEABLE`, and at which addresses servers generate, with which options.
+    It may change `CHANGEABLE`, and at which addresses servers generate, with which options. Without guides, which may
+    be cut off by it, it may raise the limit of prompts: whether that brings in questions `check_inputs` sees.
     """
     changes = changed_keys(old, new)
     if all(config["rollouts"]["generator"].startswith("vllm+") for config in (old, new)):
         of_servers = ("rollouts.generator ", "options.vllm ", "options.vllm.")
         changes = [line for line in changes if not line.startswith(of_servers)]
+    limit, higher = (config["rollouts"]["max_prompt_tokens"] for config in (old, new))
+    if limit < higher and not any(hasattr(part, "guide") for name in old["systems"] for part in factories(name)):
+        changes = [line for line in changes if not line.startswith("rollouts.max_prompt_tokens ")]
     return [line for line in changes if not line.startswith(CHANGEABLE)]
 
 

@@ -347,7 +347,7 @@ class Desk:
         if len(ids) > self._max_prompt_tokens:
             raise UsageError(
                 f"prompt of task {task.id!r} has {len(ids)} tokens, wanted 1 .. rollouts.max_prompt_tokens = "
-                f"{self._max_prompt_tokens}: raise the limit or remove the task"
+                f"{self._max_prompt_tokens}: raise the limit, as --resume may too, or remove the task"
             )
         return ids
 
