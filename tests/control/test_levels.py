@@ -74,19 +74,6 @@ def test_a_further_round_prefers_questions_that_the_step_has_not_asked() -> None
         assert not {*first} & {*part.questions(later, 2)}
 
 
-def test_the_level_rises_with_what_is_solved_and_falls_and_stays_in_its_bounds() -> None:
-    parts = parts_of(window=2, up=0.75, down=0.25)
-    asked(parts, view())
-    a, seen = {level: [task for task in TASKS if task.id.startswith(f"a@{level}")] for level in (0, 1, 3)}, []
-    upward = ((0, 6), (0, 6), (1, 8), (1, 3), (1, 8), (1, 8), (3, 8), (3, 8))
-    for level, right in (*upward, (3, 1), (3, 2), (1, 0), (1, 0)):
-        parts.learn(answered(a[level][:1], right))
-        seen.append(levels_of(parts)["level/a"])
-    assert seen == [0, 1, 1, 1, 1, 3, 3, 3, 3, 1, 1, 0]
-    parts.learn(answered(a[0][:1] * 9, 0))
-    assert levels_of(parts) == {"level/a": 0, "level/b": 0}
-
-
 def test_groups_of_another_level_without_outcomes_or_of_an_unknown_kind_do_not_count() -> None:
     parts = parts_of(window=1)
     parts.learn(answered(TASKS[:1], 8))  # nothing was asked yet

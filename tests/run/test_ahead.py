@@ -19,7 +19,6 @@ from beside import Beside
 from podsrl.errors import CheckpointError, LostGenerator, PodsError, UsageError
 from podsrl.generate import Engine
 from podsrl.lib.seeds import derive
-from podsrl.run.before.prepare import prepare
 from podsrl.run.due import Due
 from podsrl.run.evaluate import evaluate
 from podsrl.run.loop import train
@@ -184,14 +183,6 @@ def test_no_step_is_begun_that_is_never_trained_and_the_last_weights_are_evaluat
     assert step_metrics(training_step(longer))["rollouts/lag"] == 0  # drawn by the weights that were loaded
 
 
-def test_a_run_that_ends_by_seconds_keeps_what_was_begun(tmp_path: Path) -> None:
-    trainer = trainer_of("stop.steps=0", "stop.seconds=1e-6")
-    assert run_of(trainer, tmp_path / "run") == "finished"
-    resumed = trainer_of("stop.steps=0", "stop.seconds=1e-6")
-    resumed.load(newest(tmp_path / "run" / "checkpoints"))
-    assert lines_of(resumed, 2) == lines_of(trainer_of(), 3)[1:]
-
-
 def test_impossible_completions_of_the_engine_end_the_run_with_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,11 +215,6 @@ def test_a_generator_that_is_lost_in_flight_ends_the_run_and_the_last_checkpoint
 
 
 # --- what is refused ---
-
-
-def test_what_generates_beside_the_update_is_no_problem() -> None:
-    with pytest.raises(UsageError, match=r"/nowhere"):
-        prepare(config_of("order.ahead=1", "scale.generators=1", "model.path=/nowhere"))
 
 
 def test_a_trainer_that_cannot_be_made_closes_its_generator(monkeypatch: pytest.MonkeyPatch) -> None:

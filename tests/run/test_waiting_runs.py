@@ -111,13 +111,6 @@ def test_data_that_changed_leaves_the_groups_out(options: tuple[str, ...], tmp_p
     assert steps(other, 1)[0].num_recalled == 0
 
 
-def test_a_checkpoint_holds_the_groups_that_wait(tmp_path: Path) -> None:
-    trainer = run(*KEEP)
-    steps(trainer, 2)
-    trainer.save(tmp_path, EXTRA)
-    assert newest(tmp_path).state["data_position"] == 6  # four groups were trained on, and two wait
-
-
 def test_a_run_that_keeps_no_longer_trains_on_what_waits(tmp_path: Path) -> None:
     trainer = run(*KEEP)
     steps(trainer, 1)

@@ -239,8 +239,7 @@ def test_the_workers_say_what_the_function_says() -> None:
 def test_a_lowered_time_limit_is_put_back_in_each_step_of_rollouts_that_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[Direct] = []
     monkeypatch.setattr(Direct, "new_step", lambda self: steps.append(self))
-    order = ("order.ahead=1", "order.take=first", "order.rest=run")
-    trainer = trainer_of(environments.echo, *order)
+    trainer = trainer_of(environments.echo, "order.ahead=1", "order.take=first", "order.rest=run")
     for _ in range(5):
         training_step(trainer)
     assert len(steps) >= 5
