@@ -49,6 +49,7 @@ def step(number: int, *groups: Group, left_out: tuple[Group, ...] = (), has_sign
         groups=groups,
         left_out=left_out,
         samples=[SimpleNamespace(has_advantage=has_signal)],
+        load=SimpleNamespace(num_waiting=int(not groups)),
         is_empty=all(not rollout.is_valid for group in groups for rollout in group.rollouts),
     )
 

@@ -35,12 +35,12 @@ class Silence:
 
     def take(self, result: StepResult) -> None:
         """Look at a step; the first time that several in a row taught nothing, say why."""
-        judged = (*result.groups, *result.left_out)  # none in a step whose groups all wait
+        all_wait = result.load.num_waiting > 0 and not (result.groups or result.left_out)
         spared = (rollout for group in result.left_out for rollout in group.rollouts)
         self._due.learned(
             result.progress,
             has_signal=any(sample.has_advantage for sample in result.samples),
-            has_valid=not result.is_empty or not judged or any(rollout.is_valid for rollout in spared),
+            has_valid=not result.is_empty or all_wait or any(rollout.is_valid for rollout in spared),
         )
         if self._due.num_silent(result.progress) == 0:
             self._answers, self._example = Answers(), ""
