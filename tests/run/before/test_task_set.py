@@ -7,13 +7,13 @@ import sys
 from inspect import signature
 
 from podsrl.config.schema import TaskConfig
-from podsrl.run.before.data import _OF_REWARDS, load_task_set
+from podsrl.run.before.data import OF_REWARDS, load_task_set
 from podsrl.tasks import load_tasks
 
 
 def test_each_option_says_either_what_is_asked_or_how_it_is_judged() -> None:
     asked = {name for name in signature(load_tasks).parameters if name not in ("seed", "own")}
-    assert asked | _OF_REWARDS == set(TaskConfig.model_fields) and not asked & _OF_REWARDS
+    assert asked | OF_REWARDS == set(TaskConfig.model_fields) and not asked & OF_REWARDS
 
 
 def test_the_options_reach_the_loader() -> None:
