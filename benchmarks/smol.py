@@ -18,7 +18,7 @@ runs, after a look at four that count for nothing:
 - Rates: each arm has the better one of 5e-4 and 2.5e-4 by the steps to 25 % on two seeds that count for nothing else.
   1e-3 is not in the grid: at it PODS and GRPO 32 touched 25 % and fell below 15 % at once.
 - Clock: CPU seconds of training to 25 % decide; steps, generated and trained tokens stand beside them. The held-out
-  questions are the same 48 for all, with four answers each, and evaluations do not count. A run ends at 150 CPU seconds.
+  questions are the same 48 for all, with four answers each. Evaluations do not count, and 150 CPU seconds end a run.
 - Size: a factor of 1.25 is the smallest difference worth knowing. Twelve seeds are made, and a verdict takes all.
 - Order: all arms of a seed, one after the other; the first arm rotates with the seed.
 """

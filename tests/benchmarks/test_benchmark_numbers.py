@@ -89,8 +89,8 @@ def test_costs_of_a_real_model_by_hand_and_a_run_that_misses_the_accuracy_stands
     def made(seconds: float) -> Json:
         points = {name: [0, 1] for name in ("step", "tokens", "trained")} | {"cpu_seconds": [0.0, seconds]}
         reached = {name: values[1] for name, values in points.items()} if seconds < 150 else None
-        stages = {"generate": 1.0, "update": 2.0}
-        return {"points": points, "reached": {"0.25": reached}, "stages": stages, "rate": 5e-4, "commit": "a", "load": 1}
+        facts = {"stages": {"generate": 1.0, "update": 2.0}, "rate": 5e-4, "commit": "a", "load": 1}
+        return {"points": points, "reached": {"0.25": reached}, **facts}
 
     seconds = {"PODS 32 → 8": (20.0, 10.0), "GRPO 32": (40.0, 150.0)}
     cells = {smol.cell(arm, seed): made(own) for arm, both in seconds.items() for seed, own in enumerate(both, 200)}
