@@ -137,6 +137,6 @@ def test_in_python_trackers_are_not_ignored(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_waits_for_no_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow.threading.Thread, "join", lambda *_: pytest.fail("it waited"))
+    monkeypatch.setattr(follow._Tracker, "join", lambda *_: pytest.fail("it waited"))
     with pytest.raises(KeyboardInterrupt), tracking(config_of("--record.trackers=tensorboard"), tmp_path, print):
         raise KeyboardInterrupt
