@@ -56,6 +56,7 @@ TABLES = {
     "kills": "kills",
     "memory": "memory",
     "orders": "orders",
+    "smol": "smol",
     "soak": "soak",
     "systems": "systems-measured",
     "trl-accuracy": "trl-accuracy-table",
