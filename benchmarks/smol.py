@@ -147,19 +147,19 @@ def summarize(records: Mapping[Real, Json]) -> Json:
 
 def page(result: Json) -> str:
     """All lines by every clock with their verdicts, and the medians of the arms."""
+    cells = [line_cells(line, CLOCKS) for line in result["lines"]]
     head = ["arm", "over", *CLOCKS.values(), "seeds", "verdict"]
-    lines = table(head, [line_cells(line, CLOCKS) for line in result["lines"]])
     arms = [
         [name, median_text(own), *(f"{result['stages'][name][stage]:.1f}" for stage in ("generate", "update"))]
         for name, own in result["arms"].items()
     ]
     note = (
-        f"What {ACCURACY:.0%} cost, over what it cost the other arm, with 95 % intervals over paired seeds; the "
-        f"verdict goes by CPU seconds. {result['num_runs']} of {result['num_wanted']} runs are made, of commit "
-        f"{', '.join(result['commits'])}; the machine's load was {result['max_load']:.1f} at most."
+        f"What {ACCURACY:.0%} cost over the other arm, with 95 % intervals over paired seeds; the verdict goes by CPU "
+        f"seconds. {result['num_runs']} of {result['num_wanted']} runs, of commit {', '.join(result['commits'])}; load "
+        f"{result['max_load']:.1f} at most."
     )
-    head = ["arm", "median cost", "seconds per step to generate", "to update"]
-    return "\n\n".join([lines, table(head, arms, num_left=2), note])
+    of_arms = ["arm", "median cost", "seconds per step to generate", "to update"]
+    return "\n\n".join([table(head, cells, num_left=2), table(of_arms, arms, num_left=2), note])
 
 
 def draw(result: Json) -> Figure:
