@@ -21,6 +21,7 @@ import podsrl.plan.search
 from podsrl.api import Interrupted, Run, evaluate, train
 from podsrl.errors import UsageError
 from podsrl.lib.user_function import GIVEN
+from podsrl.run.saving.checkpoint import load_newest
 from podsrl.run.session import start
 from podsrl.tools.check_reward import check_rewards
 from podsrl.tools.completions import read_completions
@@ -91,6 +92,8 @@ def test_a_function_of_this_process_rewards_and_a_resumed_run_is_the_whole_one(t
     part = train("pods", rewards=rewards, out=tmp_path / "part", stop=stops(1), **SMALL)
     other = train("pods", rewards=[of_length(7.0)], out=tmp_path / "other", stop=stops(1), **SMALL)
     assert part.resume(stop=stops(2)) is part  # with its own function, though the other run's has the same name
+    saved = load_newest(part.folder / "checkpoints")
+    assert saved and "text of test_api:of_length.<locals>.length (here)" in saved.state["inputs"]["sources"]
     assert steps_of(part) == steps_of(whole)
     assert final_tensors(part.folder) == final_tensors(whole.folder)
     for one in (one for group in whole.groups for one in group.rollouts):

@@ -12,7 +12,6 @@ from podsrl.config.files import read_tree, recipe_names
 from podsrl.config.load import apply_overrides, build, with_values
 from podsrl.config.schema import RolloutConfig, RunConfig, TaskConfig
 from podsrl.errors import UsageError, nearest
-from podsrl.run.before.data import OF_REWARDS, load_task_set
 from podsrl.run.saving.folder import wanted_run
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ _OF_ANY_TASK = ("chat", "system_prompt", "reward_workers", "reward_timeout_secon
 """Options of the task section that stay when another task set is asked for."""
 _FIXED_SPLIT = (*OWN_TEST_SPLIT, "arithmetic", "columns", "steps", "functions")
 """Task sets whose held-out questions no run is trained on, however many are asked."""
-_NOT_OF_ROWS = {*OF_REWARDS, "chat", "system_prompt", "special_tokens", "num_eval"}
-"""Options of the task section that do not say out of which rows questions are taken."""
+_NOT_OF_ROWS = {"chat", "system_prompt", "special_tokens", "num_eval"}
+"""Options of the task section that, like those of rewards, do not say out of which rows questions are taken."""
 READ_ROLLOUTS = (
     *("max_new_tokens", "max_prompt_tokens", "stop_strings", "num_slots", "kv_cache_bytes"),
     *("scheduler", "generator"),
@@ -149,8 +148,10 @@ def _with_task(tree: Tree, task: str | None) -> Tree:
 
 def _rows(task: TaskConfig) -> Tree:
     """The options that say out of which rows questions are taken; one path may be written in several ways."""
+    from podsrl.run.before.data import OF_REWARDS  # imports numpy
+
     path = None if task.path is None else str(Path(task.path).resolve())
-    return {**task.model_dump(exclude=_NOT_OF_ROWS), "path": path}
+    return {**task.model_dump(exclude={*OF_REWARDS, *_NOT_OF_ROWS}), "path": path}
 
 
 def _doubt(trained: RunConfig, asked: TaskConfig, checkpoint: Checkpoint) -> str | None:
@@ -175,7 +176,8 @@ def _doubt(trained: RunConfig, asked: TaskConfig, checkpoint: Checkpoint) -> str
 
 def _change(config: RunConfig, inputs: Any) -> str | None:
     """What differs between the questions that a run held out and those that its config holds out now."""
-    from podsrl.run.before.offline import skip_unreachable_hub  # imports torch
+    from podsrl.run.before.data import load_task_set  # imports torch, as all of these
+    from podsrl.run.before.offline import skip_unreachable_hub
     from podsrl.run.before.prepare import prepare
     from podsrl.run.saving.inputs import held_out_change
 

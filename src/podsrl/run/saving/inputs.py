@@ -24,7 +24,7 @@ _PARTS = ("ids", "prompts", "answers", "columns")
 _SIDES = {"train": "training", "eval": "held-out"}
 _SOURCES = "sources"
 """Beside the two sides of the data: what is read that is no question."""
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*(?: \(here\))?")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*(?: \(here\))?")
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 """Part of the `repr` of an object whose class defines none."""
 _BATCH = 2048
