@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from benchmarks.bases import base_model
 from podsrl.config.load import load_config
@@ -63,19 +64,26 @@ class Cell:
 
     def config(self) -> RunConfig:
         """The recipe `pods` with what the cell changes, on one thread of the CPU."""
+        sums = {"model.path": base_model(self.start), "task.digits": self.digits, "task.num_eval": 256}
+        return self.changed("pods", {**sums, "loss.kl_beta": self.kl})
+
+    def changed(self, source: str, more: Mapping[str, Any]) -> RunConfig:
+        """A recipe or file with its sizes, rate, seed and further options, on one thread of the CPU."""
         values = {
             "seed": self.seed,
             "threads": 1,
             "model.device": "cpu",
-            "model.path": base_model(self.start),
-            "task.digits": self.digits,
-            "task.num_eval": 256,
             "rollouts.num_rollouts": self.num_rollouts,
             "select.rule": "keep_all" if self.num_kept == self.num_rollouts else "max_variance",
             "select.num_kept": self.num_kept,
             "optim.lr": self.rate,
-            "loss.kl_beta": self.kl,
+            **more,
         }
         changed = {text.partition("=")[0] for text in self.more}
         own = [f"{key}={json.dumps(value)}" for key, value in values.items() if key not in changed]
-        return load_config("pods", [*own, *self.more])
+        return load_config(source, [*own, *self.more])
+
+
+def name_of(own: Cell, arms: Mapping[str, tuple[int, int, tuple[str, ...]]]) -> str:
+    """The name of a cell's arm, of arms by name: n, m and further options."""
+    return next(name for name, arm in arms.items() if arm == (own.num_rollouts, own.num_kept, own.more))

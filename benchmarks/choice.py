@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import command, runs
-from benchmarks.cells import Cell
+from benchmarks.cells import Cell, name_of
 from benchmarks.decided import NUM_DECIDE, times_over, turned, verdict
 from benchmarks.figures.markdown import table
 from benchmarks.paired import Json, over_text
@@ -130,11 +130,6 @@ def cell(name: str, seed: int, rate: float = TUNED) -> Cell:
     return Cell(start=START, num_rollouts=n, num_kept=m, more=more, rate=rate, seed=seed)
 
 
-def name_of(own: Cell) -> str:
-    """The name of a run's arm."""
-    return next(name for name, arm in ARMS.items() if arm == (own.num_rollouts, own.num_kept, own.more))
-
-
 def cells() -> list[Cell]:
     """All runs at the arms' own rates, then at the same one: seed by seed every arm, another one first each time."""
     return [cell(name, seed, rate) for rate in AT for k, seed in enumerate(SEEDS) for name in turned(tuple(ARMS), k)]
@@ -142,7 +137,7 @@ def cells() -> list[Cell]:
 
 def tuned(own: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | None]:
     """The rate of a run's arm so far, and the tuning run that is to be made next; None: the rate is known."""
-    name = name_of(own)
+    name = name_of(own, ARMS)
     if own.rate != TUNED or name == "GRPO 64":
         return own.rate or RATES[0], None
     as_arm = TUNED_AS.get(name, name)
@@ -161,7 +156,7 @@ def run(options: argparse.Namespace, say: Say = lambda text: None) -> Json:
         options,
         say,
         dict.fromkeys((cell(name, SEEDS[0], SAME) for name in (PODS, MASK)), Limits(accuracy=DECIDES, steps=2)),
-        of=lambda own: name_of(own) in (options.arms or ARMS),
+        of=lambda own: name_of(own, ARMS) in (options.arms or ARMS),
     )
     return {"quick": options.quick, **summarize(records, tuning)}
 
@@ -170,7 +165,7 @@ def summarize(records: Mapping[Cell, Json], tuning: Log) -> Json:
     """Of each arm its costs by seed; of each line how many times the second arm's cost the first one's is."""
     made: dict[float, dict[str, dict[int, Json]]] = {rate: {name: {} for name in ARMS} for rate in AT}
     for own, record in records.items():
-        made[own.rate][name_of(own)][own.seed] = record
+        made[own.rate][name_of(own, ARMS)][own.seed] = record
     return {
         **facts_of(records, len(SEEDS) * len(ARMS) * len(AT)),
         "arms": {

@@ -2,14 +2,15 @@
 
     python -m benchmarks smol                  all runs that are missing: two hours of one core
     python -m benchmarks smol --minutes 30     those that fit, seed by seed; the same command goes on
-    python -m benchmarks smol --seeds 0 2 4    of these seeds alone: a second process may make the others
+    python -m benchmarks smol --seeds 200 201  of these seeds alone: a second process may make the others
     python -m benchmarks smol --minutes 0      none: the tables of what is there
     python -m benchmarks smol --save           also the picture of docs/real-models.md
     python -m benchmarks smol --out benchmarks/results/amd-zen-4/smol    goes on with stored runs
     python -m benchmarks smol --quick          some steps of two arms of a small model, nothing tuned, nothing kept
 
-It wants `pip install -e '.[models,reasoning]'` and `pods models smollm2-135m`. All of this was decided before the
-runs, after a look at four that count for nothing:
+It wants `pip install -e '.[models,reasoning]'` and `pods models smollm2-135m`. Ten trial runs came first and count for
+nothing; runs of the tuning seeds were among them. By these the task, the accuracy, the rates, the size of an evaluation
+and the end of a run were chosen. All of this was decided before the runs that count:
 
 - Task: reasoning-gym's `chain_sum` with two numbers below 100, of which the model gives 1 % right (`smol.toml`:
   adapters of rank 16, 4 questions per step, answers of at most 8 tokens, 0.1 for a number at all, no KL penalty).
@@ -26,7 +27,6 @@ runs, after a look at four that count for nothing:
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,13 +35,12 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from benchmarks import command, runs
-from benchmarks.cells import AUTO, Cell
+from benchmarks.cells import AUTO, Cell, name_of
 from benchmarks.decided import NUM_DECIDE, compared, line_cells, median_text, turned
 from benchmarks.figures.markdown import table
 from benchmarks.paired import Json
 from benchmarks.runs import Limits, Log, Marks, Plan, best_rate, facts_of
 from benchmarks.timing import Say
-from podsrl.config.load import load_config
 from podsrl.config.schema import RunConfig
 from podsrl.report.figures import theme
 
@@ -74,18 +73,7 @@ class Real(Cell):
 
     def config(self) -> RunConfig:
         """`CONFIG` with what the run changes, on one thread of the CPU; on sums for another model than `REAL`."""
-        values = {
-            "seed": self.seed,
-            "threads": 1,
-            "model.device": "cpu",
-            "rollouts.num_rollouts": self.num_rollouts,
-            "select.rule": "keep_all" if self.num_kept == self.num_rollouts else "max_variance",
-            "select.num_kept": self.num_kept,
-            "optim.lr": self.rate,
-        }
-        changed = {text.partition("=")[0] for text in self.more}
-        own = [f"{key}={json.dumps(value)}" for key, value in values.items() if key not in changed]
-        return load_config(str(CONFIG) if self.start == REAL else "pods", [*own, *self.more])
+        return self.changed(str(CONFIG) if self.start == REAL else "pods", {})
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -98,11 +86,6 @@ def cell(name: str, seed: int, start: str = REAL) -> Real:
     """A run of an arm."""
     n, m, more = ARMS[name]
     return Real(start=start, num_rollouts=n, num_kept=m, more=more, rate=RATES[0], seed=seed)
-
-
-def name_of(own: Cell) -> str:
-    """The name of a run's arm."""
-    return next(name for name, arm in ARMS.items() if arm == (own.num_rollouts, own.num_kept, own.more))
 
 
 def tuned(own: Real, tuning: Log) -> tuple[float, tuple[Real, Limits] | None]:
@@ -132,7 +115,7 @@ def summarize(records: Mapping[Real, Json]) -> Json:
     """The arms' costs by seed, and of each line how many times the second arm's cost the first one's is."""
     made: dict[str, dict[int, Json]] = {name: {} for name in ARMS}
     for own, record in records.items():
-        made[name_of(own)][own.seed] = record
+        made[name_of(own, ARMS)][own.seed] = record
     stages = {
         name: {
             stage: round(statistics.median(record["stages"][stage] for record in own.values()), 3)

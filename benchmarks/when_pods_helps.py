@@ -39,7 +39,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from benchmarks import command, runs
 from benchmarks.bases import STARTS
-from benchmarks.cells import AUTO, Cell
+from benchmarks.cells import AUTO, Cell, name_of
 from benchmarks.decided import NUM_DECIDE, compared, line_cells, median_text, turned
 from benchmarks.figures.markdown import table
 from benchmarks.paired import Json, over_text
@@ -87,11 +87,9 @@ def cell(name: str, start: str, kl: float, seed: int, rate: float = RATES[0]) ->
     return Cell(start=start, kl=kl, num_rollouts=n, num_kept=m, more=more, rate=rate, seed=seed)
 
 
-def name_of(own: Cell) -> str:
+def planned(own: Cell) -> str:
     """The name of a planned run's arm."""
-    if own.rate != RATES[0]:
-        return CALM
-    return next(name for name, arm in ARMS.items() if arm == (own.num_rollouts, own.num_kept, own.more))
+    return CALM if own.rate != RATES[0] else name_of(own, ARMS)
 
 
 def cells() -> list[Cell]:
@@ -112,7 +110,7 @@ def limits(own: Cell) -> Limits:
 
 def tuned(own: Cell, tuning: Log) -> tuple[float, tuple[Cell, Limits] | None]:
     """The rate of a run's arm so far, and the tuning run that is to be made next; None: the rate is known."""
-    if name_of(own) == CALM:
+    if planned(own) == CALM:
         return own.rate, None
     rate, run = best_rate(
         lambda rate, seed: replace(own, rate=rate, seed=seed), RATES, tuning, ACCURACY, MOST_TUNING_STEPS
@@ -138,7 +136,7 @@ def summarize(records: Mapping[Cell, Json]) -> Json:
     """For every start and penalty the arms' costs by seed, and of each line how many times the second's they are."""
     made: dict[tuple[str, float], dict[str, dict[int, Json]]] = {}
     for own, record in records.items():
-        made.setdefault((own.start, own.kl), {name: {} for name in (*ARMS, CALM)})[name_of(own)][own.seed] = record
+        made.setdefault((own.start, own.kl), {name: {} for name in (*ARMS, CALM)})[planned(own)][own.seed] = record
     return {
         **facts_of(records, len(cells())),
         "regimes": [

@@ -95,6 +95,8 @@ def test_costs_of_a_real_model_by_hand_and_a_run_that_misses_the_accuracy_stands
     seconds = {"PODS 32 → 8": (20.0, 10.0), "GRPO 32": (40.0, 150.0)}
     cells = {smol.cell(arm, seed): made(own) for arm, both in seconds.items() for seed, own in enumerate(both, 200)}
     found = smol.summarize(cells)
+    auto = smol.cell("auto", 200).config()
+    assert (auto.task.name, auto.select.rule, auto.costs and auto.costs.row_ms) == ("reasoning_gym", "max_signal", 46.5)
     assert found["num_wanted"] == 60 and found["num_runs"] == 4
     (line,) = found["lines"]
     assert (line["arm"], line["over"]) == ("GRPO 32", "PODS 32 → 8")

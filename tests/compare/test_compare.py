@@ -63,7 +63,7 @@ def test_unequal_times_or_questions_are_refused(tmp_path: Path) -> None:
         "arms.pods.rollouts.max_prompt_tokens=17": r"rollouts\.max_prompt_tokens \(512 -> 17\); put these in base",
         "arms.pods.rollouts.stop_strings=['4']": r"rollouts\.stop_strings",
         "arms.pods.options.arithmetic.kind=1": r"options\.arithmetic",
-        "arms.pods.systems=['sapo']": "know nothing of each other: leave it out",
+        "arms.pods.systems=['podsrl.systems.sapo:Swarm']": "knows nothing of other runs, .*: leave it out",
         "base.seed=3": "first_seed",
         "base.eval.every_seconds=0": r"eval\.every_seconds",
     }.items():

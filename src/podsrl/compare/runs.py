@@ -17,6 +17,8 @@ from podsrl.config.load import build, changed_keys, dump
 from podsrl.config.schema import CompareConfig, RunConfig
 from podsrl.errors import UsageError
 from podsrl.lib.logs import last_line, write_atomically
+from podsrl.lib.moments import WORDS
+from podsrl.lib.parts import factories
 from podsrl.policy.device import choose_device
 from podsrl.run.before.costs import with_costs
 from podsrl.run.before.memory_advice import FREE
@@ -87,11 +89,12 @@ def _check_is_comparable(member: Member, first: Member) -> None:
             f"{evaluation.every_seconds:g}; a comparison wants equal training time: set base.stop.seconds and "
             "base.eval.every_seconds, and stop.steps = 0"
         )
-    if "sapo" in member.config.systems:
-        raise UsageError(
-            f"arm {member.arm!r}: with systems = 'sapo' a run trains on what others have written, also those of other "
-            "seeds, and a comparison wants runs that know nothing of each other: leave it out"
-        )
+    for name in member.config.systems:
+        if any("lone_runs" in getattr(part, "breaks", ()) for part in factories(name)):
+            raise UsageError(
+                f"arm {member.arm!r}: a comparison wants that {WORDS['lone_runs']}, and with systems = {name!r} it may "
+                "train on what another arm or seed has made: leave it out"
+            )
     changes = changed_keys(first.config.model_dump(mode="json"), member.config.model_dump(mode="json"))
     own = f"options.{first.config.task.name}"
     if unfair := [line for line in changes if line.startswith((*SHARED, f"{own} ", f"{own}."))]:

@@ -46,6 +46,7 @@ WORDS = {
     "one_turn": "a rollout is written in one go",
     "judged_singly": "rollouts are judged one by one",
     "one_process": "one process trains, which sees what others write and what is whole first",
+    "lone_runs": "a run knows nothing of other runs",
     "free_indices": "a group's next index is free for a fork",
     "first_of_equals": "the rule keeps the first of equal rewards",
     "free_ties": "nothing else decides which of equal rewards are kept",

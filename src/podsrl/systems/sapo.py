@@ -65,7 +65,7 @@ class Swarm:
         UsageError: a name of other characters.
     """
 
-    needs = frozenset({"one_process"})
+    needs, breaks = frozenset({"one_process"}), frozenset({"lone_runs"})
 
     def __init__(
         self,
